@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef SD_BASE_FILE_H
+#define SD_BASE_FILE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+
+#include "src/base/error.h"
+
+/* A whole file, read-only: mapped, or read into memory where mapping is refused or not wanted. */
+typedef struct sd_file {
+    const unsigned char *data; /* [size]; not NULL for an open file, even an empty one */
+    size_t size;
+    bool mapped;
+} sd_file;
+
+int sd_file_open(sd_file *file, const char *path, bool no_mmap, sd_error *err);
+void sd_file_close(sd_file *file); /* tolerates {0} */
+
+/* True for an existing regular file (links followed). */
+bool sd_file_exists(const char *path);
+bool sd_dir_exists(const char *path);
+
+/* "dir/name"; the caller owns it. NULL when memory is out. */
+char *sd_path_join(const char *dir, const char *name);
+
+/* True if `name` stays inside its directory: relative, no ".." part, not empty. For names that a file gives us. */
+bool sd_path_is_contained(const char *name);
+
+/* Writing that never leaves half a file: bytes go to "path.tmp.<pid>", which commit syncs and renames over path, and the
+ * directory is synced. Errors of stdio (a full disk) are kept and come out at commit. */
+typedef struct sd_atomic_file {
+    FILE *stream; /* write here */
+    char *path, *temporary;
+} sd_atomic_file;
+
+int sd_atomic_open(sd_atomic_file *file, const char *path, sd_error *err);
+int sd_atomic_commit(sd_atomic_file *file, sd_error *err); /* on failure the temporary file is removed */
+void sd_atomic_discard(sd_atomic_file *file);               /* tolerates {0} and a committed file */
+
+#endif
