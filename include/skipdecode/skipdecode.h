@@ -208,9 +208,13 @@ typedef struct sd_request {
     int n_prompt;
     int max_tokens;          /* >= 1 */
     sd_sampling sampling;
-    const char *const *stop; /* [n_stop] UTF-8 stop strings, left out of the text; at most 16 */
+    const char *const *stop; /* [n_stop] UTF-8 stop strings, left out of the text; at most 16, none empty */
     int n_stop;
+    const int32_t *stop_ids; /* [n_stop_ids] end the row like the model's own end token */
+    int n_stop_ids;
     bool ignore_eos;
+    bool logprobs;           /* fill sd_result.logprobs */
+    const int32_t *forced;   /* [max_tokens] take these tokens instead of sampling: scoring, timing; NULL: sample */
 } sd_request;
 
 typedef enum sd_finish { SD_FINISH_NONE = 0, SD_FINISH_STOP, SD_FINISH_LENGTH } sd_finish;
@@ -218,7 +222,7 @@ typedef enum sd_finish { SD_FINISH_NONE = 0, SD_FINISH_STOP, SD_FINISH_LENGTH } 
 typedef struct sd_result { /* filled by sd_generate; release with sd_result_clear */
     char *text;              /* UTF-8, NUL-terminated */
     int32_t *ids;            /* [n_ids] generated tokens, the end token included if there was one */
-    float *logprobs;         /* [n_ids] natural log-probability of each token before any sampling filter */
+    float *logprobs;         /* [n_ids] natural log-probability before any sampling filter; NULL unless asked for */
     int n_ids;
     sd_finish finish;
     int64_t layers_run;      /* sum of layers over decode steps */
@@ -229,8 +233,8 @@ typedef struct sd_generate_options {
     sd_schedule_options schedule; /* of every request */
     int batch;                    /* rows decoded together; default 32 */
     int prefill_tokens;           /* most prompt tokens in one pass; default 512 */
-    /* After each token (finish NONE) and when row i ends. piece: its complete UTF-8 text so far undelivered, `len` bytes.
-     * Return false to cancel everything. */
+    /* After each token (finish NONE) and once when request i ends, its result then complete. piece: [len] UTF-8 text not
+     * delivered before, whole characters. Return false to cancel everything. */
     bool (*on_token)(void *user, int request, const char *piece, size_t len, sd_finish finish);
     void *user;
 } sd_generate_options;

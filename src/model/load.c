@@ -2,7 +2,7 @@
  *
  * From a checkpoint's bytes to packed weights. Every matrix is packed panel by panel on the pool: each worker converts the
  * rows of one panel to f32 and packs them, so that the extra memory is one panel per worker. */
-#include <stdatomic.h>
+#include <math.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -218,6 +218,7 @@ static int load_from(sd_model *m, const char *dir, const sd_model_options *optio
         (void)sd_fail_prefix(err, rc, "%s", dir);
     } else {
         m->weights = choose_weights(options->weights, &binding);
+        m->attention_scale = 1.0f / sqrtf((float)m->config.head_dim);
         rc = check_memory(&m->config, m->weights, err);
         if (rc == SD_OK) {
             rc = load_weights(m, &binding, err);

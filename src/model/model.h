@@ -62,6 +62,7 @@ struct sd_model {
     sd_linear project_out; /* [embed, hidden], likewise */
     sd_norm final_norm;
     sd_layer *layers;      /* [n_layers] */
+    float attention_scale; /* 1 / sqrt(head_dim) */
     int64_t n_params;
     size_t weight_bytes;
 };
