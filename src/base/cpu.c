@@ -145,7 +145,8 @@ static double cgroup_quota(void)
     }
     char quota[64], period[64]; /* cgroup v1 */
     if (read_line("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", quota, sizeof quota) &&
-        read_line("/sys/fs/cgroup/cpu/cpu.cfs_period_us", period, sizeof period) && atof(quota) > 0 && atof(period) > 0) {
+        read_line("/sys/fs/cgroup/cpu/cpu.cfs_period_us", period, sizeof period) && atof(quota) > 0 &&
+        atof(period) > 0) {
         double q = atof(quota) / atof(period);
         tightest = tightest == 0 || q < tightest ? q : tightest;
     }

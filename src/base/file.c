@@ -24,8 +24,9 @@ static int read_all(int fd, unsigned char *dst, size_t size, const char *path, s
             return sd_fail_errno(err, "%s: cannot read at byte %zu", path, done);
         }
         if (n == 0) {
-            return sd_fail(err, SD_ERR_IO, "%s: ended at byte %zu while being read, %zu expected (was it truncated just now?)",
-                           path, done, size);
+            return sd_fail(err, SD_ERR_IO,
+                           "%s: ended at byte %zu while being read, %zu expected (was it truncated just now?)", path,
+                           done, size);
         }
         done += (size_t)n;
     }

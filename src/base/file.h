@@ -28,7 +28,7 @@ char *sd_path_join(const char *dir, const char *name);
 /* True if `name` stays inside its directory: relative, no ".." part, not empty. For names that a file gives us. */
 bool sd_path_is_contained(const char *name);
 
-/* Writing that never leaves half a file: bytes go to "path.tmp.<pid>", which commit syncs and renames over path, and the
+/* Writing that never leaves half a file: bytes go to "path.tmp.<pid>", which commit syncs and renames over path; the
  * directory is synced. Errors of stdio (a full disk) are kept and come out at commit. */
 typedef struct sd_atomic_file {
     FILE *stream; /* write here */

@@ -13,7 +13,8 @@ int sd_json_parse(json_t **out, const char *text, size_t len, const char *name, 
         if (json_error_code(&je) == json_error_out_of_memory) {
             return sd_fail(err, SD_ERR_MEMORY, "%s: out of memory while parsing JSON", name);
         }
-        return sd_fail(err, SD_ERR_FORMAT, "%s: not valid JSON at line %d, column %d: %s", name, je.line, je.column, je.text);
+        return sd_fail(err, SD_ERR_FORMAT, "%s: not valid JSON at line %d, column %d: %s", name, je.line, je.column,
+                       je.text);
     }
     return SD_OK;
 }
@@ -66,7 +67,8 @@ bool sd_json_as_int(const json_t *value, int64_t *out)
 static int find(const json_t *object, const char *key, bool required, const json_t **value, sd_error *err)
 {
     if (!json_is_object(object)) {
-        return sd_fail(err, SD_ERR_FORMAT, "expected a JSON object holding \"%s\", found %s", key, sd_json_type_name(object));
+        return sd_fail(err, SD_ERR_FORMAT, "expected a JSON object holding \"%s\", found %s", key,
+                       sd_json_type_name(object));
     }
     *value = json_object_get(object, key);
     if (*value && !(json_is_null(*value) && !required)) {
@@ -78,7 +80,7 @@ static int find(const json_t *object, const char *key, bool required, const json
 int sd_json_get_int(const json_t *object, const char *key, bool required, int64_t min, int64_t max, int64_t *value,
                     sd_error *err)
 {
-    const json_t *found;
+    const json_t *found = NULL;
     int rc = find(object, key, required, &found, err);
     if (rc <= 0) {
         return rc;
@@ -89,8 +91,8 @@ int sd_json_get_int(const json_t *object, const char *key, bool required, int64_
                        json_is_number(found) ? "a number that is not one" : sd_json_type_name(found));
     }
     if (x < min || x > max) {
-        return sd_fail(err, SD_ERR_FORMAT, "key \"%s\": %lld is outside %lld .. %lld", key, (long long)x, (long long)min,
-                       (long long)max);
+        return sd_fail(err, SD_ERR_FORMAT, "key \"%s\": %lld is outside %lld .. %lld", key, (long long)x,
+                       (long long)min, (long long)max);
     }
     *value = x;
     return SD_OK;
@@ -98,7 +100,7 @@ int sd_json_get_int(const json_t *object, const char *key, bool required, int64_
 
 int sd_json_get_number(const json_t *object, const char *key, bool required, double *value, sd_error *err)
 {
-    const json_t *found;
+    const json_t *found = NULL;
     int rc = find(object, key, required, &found, err);
     if (rc <= 0) {
         return rc;
@@ -112,13 +114,14 @@ int sd_json_get_number(const json_t *object, const char *key, bool required, dou
 
 int sd_json_get_bool(const json_t *object, const char *key, bool required, bool *value, sd_error *err)
 {
-    const json_t *found;
+    const json_t *found = NULL;
     int rc = find(object, key, required, &found, err);
     if (rc <= 0) {
         return rc;
     }
     if (!json_is_boolean(found)) {
-        return sd_fail(err, SD_ERR_FORMAT, "key \"%s\": expected true or false, found %s", key, sd_json_type_name(found));
+        return sd_fail(err, SD_ERR_FORMAT, "key \"%s\": expected true or false, found %s", key,
+                       sd_json_type_name(found));
     }
     *value = json_is_true(found);
     return SD_OK;
@@ -126,7 +129,7 @@ int sd_json_get_bool(const json_t *object, const char *key, bool required, bool 
 
 int sd_json_get_string(const json_t *object, const char *key, bool required, const char **value, sd_error *err)
 {
-    const json_t *found;
+    const json_t *found = NULL;
     int rc = find(object, key, required, &found, err);
     if (rc <= 0) {
         return rc;

@@ -15,8 +15,8 @@
 int sd_json_parse(json_t **out, const char *text, size_t len, const char *name, sd_error *err);
 int sd_json_load(json_t **out, const char *path, sd_error *err);
 
-/* Getters on an object. `required` missing keys fail with the key's name; an optional one that is missing or null leaves
- * *value as it was. Strings are borrowed from `object`. */
+/* Getters on an object. A missing `required` key fails with the key's name; an optional one that is missing or null
+ * leaves *value as it was. Strings are borrowed from `object`. */
 int sd_json_get_int(const json_t *object, const char *key, bool required, int64_t min, int64_t max, int64_t *value,
                     sd_error *err);
 int sd_json_get_number(const json_t *object, const char *key, bool required, double *value, sd_error *err);

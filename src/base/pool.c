@@ -157,8 +157,8 @@ static int start_worker(sd_pool *pool, int index, sd_error *err)
     int rc = pthread_create(&pool->threads[index], NULL, worker_main, self);
     if (rc != 0) {
         sd_free(self);
-        return sd_fail(err, SD_ERR_IO, "cannot start thread %d of %d (system error %d): try fewer with --threads", index + 1,
-                       pool->size, rc);
+        return sd_fail(err, SD_ERR_IO, "cannot start thread %d of %d (system error %d): try fewer with --threads",
+                       index + 1, pool->size, rc);
     }
     pool->started++;
     return SD_OK;

@@ -36,7 +36,7 @@ help) printf 'usage: skipdecode VERB\n\n  generate  makes text\n' ;;
 esac
 END
     chmod +x program
-    printf '.Nm skipdecode\n.It Cm generate\n.It Fl -batch Ar n\n' >docs/skipdecode.1
+    printf '.Sh DESCRIPTION\n.It Cm generate\n.Ss Options\n.It Fl -batch Ar n\n' >docs/skipdecode.1
     cat >README.md <<'END'
 Run `make check`; see `src/engine/kv.c`, `engine/kv.c`, `src/*/kv.h` and [the manual](docs/skipdecode.1).
 Use `--batch`, `skipdecode generate DIR --batch 4`, or `ctest --quiet`.
@@ -151,7 +151,7 @@ fresh_tree
 printf '.It Fl -gone\n' >>docs/skipdecode.1
 expect 1 'no option --gone' 'the manual names too much' docs
 fresh_tree
-printf '.It Cm generate\n' >docs/skipdecode.1
+printf '.Sh DESCRIPTION\n.It Cm generate\n' >docs/skipdecode.1
 expect 1 'does not name the option --batch' 'the manual names too little' docs
 
 # ---- header and exports ---------------------------------------------------------------------------------------------
