@@ -14,10 +14,11 @@ export JOBS DEPS DESTDIR FUZZ_SECONDS
 .PHONY: all demo check check-tsan check-oracle fuzz bench-kernels install clean help
 .NOTPARALLEL:
 
+# The program and the libraries; the tests are built by `make check`.
 all:
 	@$(DEPS) build
 	@cmake --preset release >/dev/null
-	@cmake --build --preset release --parallel $(JOBS)
+	@cmake --build --preset release --parallel $(JOBS) --target skipdecode skipdecode_static skipdecode_shared
 
 demo: all
 	@tools/demo build/skipdecode models/e2e-24l
@@ -41,7 +42,10 @@ check-oracle: all .venv-oracle/ready
 fuzz:
 	@tools/fuzz
 
-bench-kernels: all
+bench-kernels:
+	@$(DEPS) build
+	@cmake --preset release >/dev/null
+	@cmake --build --preset release --parallel $(JOBS) --target checkkernels
 	build/tests/checkkernels --bench
 
 install: all
