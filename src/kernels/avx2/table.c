@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: MIT */
+#include "src/kernels/avx2/avx2.h"
+
+void sd_kernels_init_avx2(sd_kernels *table)
+{
+    table->name = "avx2";
+    table->gemm[SD_W_F32] = sd_avx2_gemm_f32;
+    table->gemm[SD_W_BF16] = sd_avx2_gemm_bf16;
+    table->layernorm = sd_avx2_layernorm;
+    table->gelu = sd_avx2_gelu;
+    table->gelu_tanh = sd_avx2_gelu_tanh;
+    table->attention = sd_avx2_attention;
+    table->argmax = sd_avx2_argmax;
+}

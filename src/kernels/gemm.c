@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: MIT */
+#include "src/kernels/gemm.h"
+
+#include <string.h>
+
+/* Bytes of a slice. Small enough that a slice, the rows' inputs and the next slice, which is being fetched, share the
+ * second-level cache; large enough that loading and storing the sums is noise. */
+enum { SLICE_BYTES = 64 << 10, COLUMN_BYTES = SD_PANEL * 4, STREAM_AHEAD = 4 << 10 };
+
+static int min_int(int a, int b) { return a < b ? a : b; }
+
+/* All the row tiles of one slice. */
+static void multiply_slice(float (*sums)[SD_PANEL], int rows, const float *x, size_t x_stride, const void *w, int inputs,
+                           sd_gemm_tile tile)
+{
+    const int tiles = (rows + SD_GEMM_TILE_ROWS - 1) / SD_GEMM_TILE_ROWS;
+    const int small = rows / tiles, larger = rows % tiles; /* even tiles: 8 rows are 4 + 4, not 6 + 2 */
+    for (int t = 0, r = 0; t < tiles; t++) {
+        const int some = small + (t < larger);
+        /* One tile alone streams the panel. Of several, the first waits for the slice if the one before it did not ask
+         * for it in time, and the last asks for the next slice. */
+        const size_t ahead = tiles == 1 ? STREAM_AHEAD : t == tiles - 1 ? SLICE_BYTES : 0;
+        tile(sums[r], some, x + (size_t)r * x_stride, x_stride, w, inputs, ahead);
+        r += some;
+    }
+}
+
+static void finish(const sd_gemm *g, int panel, int first_row, int rows, float (*sums)[SD_PANEL])
+{
+    const int first = panel * SD_PANEL, n = min_int(g->w->n - first, SD_PANEL);
+    for (int r = 0; r < rows; r++) {
+        float *sum = sums[r];
+        const size_t at = (size_t)(first_row + r) * g->y_stride + (size_t)first;
+        if (g->bias) {
+            for (int o = 0; o < n; o++) {
+                sum[o] += g->bias[first + o];
+            }
+        }
+        if (g->act == SD_ACT_RELU) {
+            for (int o = 0; o < n; o++) {
+                sum[o] = sum[o] < 0.0f ? 0.0f : sum[o]; /* NaN stays NaN */
+            }
+        }
+        if (g->residual) {
+            for (int o = 0; o < n; o++) {
+                sum[o] += g->residual[at + (size_t)o];
+            }
+        }
+        memcpy(g->y + at, sum, (size_t)n * sizeof(float));
+    }
+}
+
+void sd_gemm_blocked(const sd_gemm *g, int first_panel, int last_panel, sd_gemm_tile tile)
+{
+    _Alignas(64) float sums[SD_GEMM_BLOCK_ROWS][SD_PANEL];
+    /* A column is one input in f32, a pair in bf16: 256 bytes either way. */
+    const int k = g->w->k, per_column = g->w->type == SD_W_F32 ? 1 : 2;
+    const int columns = (k + per_column - 1) / per_column, step = SLICE_BYTES / COLUMN_BYTES;
+    for (int panel = first_panel; panel < last_panel; panel++) {
+        const char *w = (const char *)g->w->data + (size_t)panel * (size_t)columns * COLUMN_BYTES;
+        for (int row = 0; row < g->rows; row += SD_GEMM_BLOCK_ROWS) {
+            const int rows = min_int(g->rows - row, SD_GEMM_BLOCK_ROWS);
+            memset(sums, 0, (size_t)rows * sizeof sums[0]);
+            for (int c = 0; c < columns; c += step) {
+                const int i = c * per_column, inputs = min_int(k - i, step * per_column);
+                multiply_slice(sums, rows, g->x + (size_t)row * g->x_stride + (size_t)i, g->x_stride,
+                               w + (size_t)c * COLUMN_BYTES, inputs, tile);
+            }
+            finish(g, panel, row, rows, sums);
+        }
+    }
+}

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * How a product is cut into blocks, common to the SIMD levels; a level brings only the innermost tile.
+ *
+ * A panel is taken in slices of its inputs that stay in the second-level cache, and each slice is multiplied with the
+ * rows, a few at a time. Between slices the sums wait in memory as f32, which loses nothing: however rows and inputs are
+ * cut, each output adds its products one by one in the order of the inputs. */
+#ifndef SD_KERNELS_GEMM_H
+#define SD_KERNELS_GEMM_H
+
+#include "src/kernels/kernels.h"
+
+enum {
+    SD_GEMM_TILE_ROWS = 6,  /* most rows in one call of a tile: what the registers hold */
+    SD_GEMM_BLOCK_ROWS = 96 /* rows whose sums wait between slices */
+};
+
+/* sums[r][o] += sum_i x[r][i] * w[o][i] over `inputs` inputs, the next product after what sums holds, with one rounding
+ * a step (FMA). sums: [rows][SD_PANEL], 64-byte aligned; 1 <= rows <= SD_GEMM_TILE_ROWS. x: row stride x_stride floats,
+ * `inputs` of each are read and no more. w: the slice of the panel, in its packed form. While it works, the tile asks
+ * for the memory `ahead` bytes past what it reads. */
+typedef void (*sd_gemm_tile)(float *sums, int rows, const float *x, size_t x_stride, const void *w, int inputs,
+                             size_t ahead);
+
+void sd_gemm_blocked(const sd_gemm *g, int first_panel, int last_panel, sd_gemm_tile tile);
+
+#endif

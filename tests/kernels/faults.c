@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Kernels with a fault built in: they call the sound ones and then spoil something. A check that does not notice them
+ * checks nothing. */
+#include <math.h>
+#include <string.h>
+
+#include "tests/kernels/check.h"
+
+const char *const check_faults[] = {
+    "gemm_f32", "gemm_bf16", "layernorm", "gelu", "gelu_tanh", "attention", "argmax",
+    "gemm_f32:rows", "gemm_bf16:rows",
+    "gemm_f32:write", "gemm_bf16:write", "layernorm:write", "gelu:write", "gelu_tanh:write", "attention:write", NULL,
+};
+
+typedef enum fault_kind { FAULT_VALUE, FAULT_ROWS, FAULT_WRITE } fault_kind;
+
+static const sd_kernels *sound;
+static fault_kind kind;
+
+/* out: the first of n outputs, one of which is spoiled */
+static void spoil(float *out, size_t n)
+{
+    if (kind == FAULT_WRITE) {
+        out[-1] = 0;
+    } else {
+        out[n - 1] *= 1.001f;
+    }
+}
+
+static void gemm(const sd_gemm *g, int first_panel, int last_panel)
+{
+    sound->gemm[g->w->type](g, first_panel, last_panel);
+    const int end = last_panel * SD_PANEL < g->w->n ? last_panel * SD_PANEL : g->w->n;
+    float *last = g->y + (size_t)(g->rows - 1) * g->y_stride + (size_t)end - 1;
+    if (kind != FAULT_ROWS) {
+        spoil(kind == FAULT_WRITE ? g->y : last, 1);
+    } else if (g->rows > 1) {
+        *last = nextafterf(*last, INFINITY);
+    }
+}
+
+static void layernorm(float *y, const float *x, const float *gain, const float *bias, int n, float eps)
+{
+    sound->layernorm(y, x, gain, bias, n, eps);
+    spoil(y, (size_t)n);
+}
+
+static void gelu(float *x, size_t n)
+{
+    sound->gelu(x, n);
+    spoil(x, n);
+}
+
+static void gelu_tanh(float *x, size_t n)
+{
+    sound->gelu_tanh(x, n);
+    spoil(x, n);
+}
+
+static void attention(float *out, const float *q, const float *k, const float *v, float *scores, int n, int hd, float scale)
+{
+    sound->attention(out, q, k, v, scores, n, hd, scale);
+    spoil(out, (size_t)hd);
+}
+
+/* The highest index on a tie. */
+static int argmax(const float *x, int n)
+{
+    const int first = sound->argmax(x, n);
+    for (int i = n - 1; i > first; i--) {
+        if (x[i] == x[first]) {
+            return i;
+        }
+    }
+    return first;
+}
+
+const sd_kernels *check_break(const sd_kernels *table, const char *fault)
+{
+    static sd_kernels broken;
+    const char *const *name = check_faults;
+    while (*name && strcmp(*name, fault) != 0) {
+        name++;
+    }
+    if (!*name) {
+        return NULL;
+    }
+    sound = table;
+    broken = *table;
+    kind = strstr(fault, ":rows") ? FAULT_ROWS : strstr(fault, ":write") ? FAULT_WRITE : FAULT_VALUE;
+    if (strncmp(fault, "gemm_f32", 8) == 0) {
+        broken.gemm[SD_W_F32] = gemm;
+    } else if (strncmp(fault, "gemm_bf16", 9) == 0) {
+        broken.gemm[SD_W_BF16] = gemm;
+    } else if (strncmp(fault, "layernorm", 9) == 0) {
+        broken.layernorm = layernorm;
+    } else if (strncmp(fault, "gelu_tanh", 9) == 0) {
+        broken.gelu_tanh = gelu_tanh;
+    } else if (strncmp(fault, "gelu", 4) == 0) {
+        broken.gelu = gelu;
+    } else if (strncmp(fault, "attention", 9) == 0) {
+        broken.attention = attention;
+    } else {
+        broken.argmax = argmax;
+    }
+    return &broken;
+}
