@@ -42,11 +42,34 @@ def expected(state):
     return {k: v.detach().contiguous().clone() for k, v in state.items() if isinstance(v, torch.Tensor)}
 
 
-def make(folder, name, state, **options):
-    path = folder / name
+def write(path, state, **options):
+    """One file that must load, and what it must load as."""
     path.mkdir(parents=True, exist_ok=True)
     torch.save(state, path / "pytorch_model.bin", **options)
+    write_expected(path, state)
+
+
+def write_expected(path, state):
     save_file(expected(state), path / "expected.safetensors")
+    (path / "expected.safetensors").chmod(0o644)
+
+
+def refuse(path, save):
+    """One file that must be refused."""
+    path.mkdir(parents=True, exist_ok=True)
+    save(path / "pytorch_model.bin")
+
+
+def write_shards(path, state):
+    path.mkdir(parents=True, exist_ok=True)
+    names = list(state)
+    halves = (names[:3], names[3:])
+    for file, half in zip(SHARDS, halves):
+        torch.save({k: state[k].clone() for k in half}, path / file)
+    weight_map = {k: file for file, half in zip(SHARDS, halves) for k in half}
+    index = {"metadata": {"total_size": ""}, "weight_map": weight_map}  # an empty total_size is out there
+    (path / "pytorch_model.bin.index.json").write_text(json.dumps(index, indent=1) + "\n")
+    write_expected(path, state)
 
 
 def main():
@@ -54,33 +77,23 @@ def main():
     state = tensors()
     state["step"] = 7
     state["nothing"] = None
-    state["sizes"] = [1, 2.5, "three", (4, 5), 1 << 80, b"six"]
-    make(folder, "bin-views", state)
-    make(folder, "bin-protocol4", state, pickle_protocol=4)
-    make(folder, "bin-protocol5", state, pickle_protocol=5)
+    state["sizes"] = [1, 2.5, "three", (4, 5), 1 << 80]
+    write(folder / "bin-protocol2", state)
+    state["bytes"] = b"six"  # protocol 2 would spell it as a call
+    write(folder / "bin-protocol4", state, pickle_protocol=4)
+    write(folder / "bin-protocol5", state, pickle_protocol=5)
 
     torch.manual_seed(0)
     module = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.LayerNorm(4), torch.nn.Linear(4, 2))
-    make(folder, "bin-module", module.state_dict())  # carries _metadata
-    make(folder, "bin-legacy", {"w": torch.ones(2)}, _use_new_zipfile_serialization=False)
-    make(folder, "bin-nested", {"w": torch.ones(1)})
-    torch.save({"model": {"w": torch.ones(2)}, "epoch": 3}, folder / "bin-nested" / "pytorch_model.bin")
-    make(folder, "bin-script", {"w": torch.ones(1)})
-    torch.jit.trace(torch.nn.Linear(1, 1), torch.ones(1)).save(str(folder / "bin-script" / "pytorch_model.bin"))
-    make(folder, "bin-module-object", {"w": torch.ones(1)})
-    torch.save(torch.nn.Linear(1, 1), folder / "bin-module-object" / "pytorch_model.bin")
+    write(folder / "bin-module", module.state_dict())  # carries _metadata
+    write_shards(folder / "bin-sharded", module.state_dict())
 
-    sharded = folder / "bin-sharded"
-    sharded.mkdir(parents=True, exist_ok=True)
-    state = module.state_dict()
-    names = list(state)
-    halves = (names[:3], names[3:])
-    for file, half in zip(SHARDS, halves):
-        torch.save({k: state[k].clone() for k in half}, sharded / file)
-    weight_map = {k: file for file, half in zip(SHARDS, halves) for k in half}
-    index = {"metadata": {"total_size": ""}, "weight_map": weight_map}
-    (sharded / "pytorch_model.bin.index.json").write_text(json.dumps(index, indent=1) + "\n")
-    save_file(expected(state), sharded / "expected.safetensors")
+    weight = {"w": torch.ones(2)}
+    refuse(folder / "bin-legacy", lambda p: torch.save(weight, p, _use_new_zipfile_serialization=False))
+    refuse(folder / "bin-nested", lambda p: torch.save({"model": weight, "epoch": 3}, p))
+    refuse(folder / "bin-object", lambda p: torch.save(torch.nn.Linear(1, 1), p))
+    refuse(folder / "bin-expanded", lambda p: torch.save({"w": torch.ones(1).expand(1000, 1000)}, p))
+    refuse(folder / "bin-script", lambda p: torch.jit.trace(torch.nn.Linear(1, 1), torch.ones(1)).save(str(p)))
 
 
 if __name__ == "__main__":
