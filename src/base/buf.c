@@ -2,6 +2,7 @@
 #include "src/base/buf.h"
 
 #include <stdarg.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -19,7 +20,7 @@ bool sd_buf_reserve(sd_buf *buf, size_t extra)
     }
     size_t cap = buf->cap ? buf->cap : 64;
     while (cap < need) {
-        cap = cap > need / 2 ? need : cap * 2;
+        cap = cap > SIZE_MAX / 2 ? need : cap * 2;
     }
     char *data = sd_realloc(buf->data, cap, 1);
     if (!data) {
