@@ -6,6 +6,9 @@ Every checkpoint folder has config.json and model.safetensors as Hugging Face wr
     cases.json             [{"name", "ids", "forced", "schedule"}]
     expected.safetensors   per case name, f32 [1 + len(forced), vocab]: row 0 after the prompt, row i+1 after forced[i]
                            was fed as generated token i (step i)
+
+tokenizer-golden/e2e-24l.jsonl holds strange strings and the ids that Hugging Face gives them with the embedded model's
+tokenizer, special tokens neither added nor spelled out: {"text", "ids"} a line.
 """
 
 import argparse
@@ -18,6 +21,7 @@ from safetensors.torch import save_file
 from transformers import OPTConfig, OPTForCausalLM
 
 import skipdecode_reference as ref
+import strings
 
 # Shapes that a wrong assumption trips over: head sizes 16, 80, 22 and 10, widths that no vector register divides, both
 # norm orders, projected embeddings, a missing final norm, no biases, weights stored in f16.
@@ -37,22 +41,25 @@ MODELS = {
 }
 
 
+def random_tensor(key, shape, g, embed_std=0.6):
+    """Large enough that every operation shows in the logits: gains and biases too."""
+    noise = torch.randn(shape, generator=g)
+    if "layer_norm" in key:
+        return 1 + 0.2 * noise if key.endswith("weight") else 0.2 * noise
+    if key.endswith("bias"):
+        return 0.2 * noise
+    if "embed" in key:
+        return embed_std * noise
+    return 1.2 * noise / shape[1] ** 0.5  # keeps the variance of a unit-variance input, attention scores included
+
+
 def random_model(name):
-    """Weights large enough that every operation shows in the logits: gains and biases too."""
     config = OPTConfig(**{"max_position_embeddings": 64, **MODELS[name]})
     model = OPTForCausalLM._from_config(config, attn_implementation="eager").eval()
     g = torch.Generator().manual_seed(sum(name.encode()))
     with torch.no_grad():
         for key, p in model.named_parameters():
-            noise = torch.randn(p.shape, generator=g)
-            if "layer_norm" in key:
-                p.copy_(1 + 0.2 * noise if key.endswith("weight") else 0.2 * noise)
-            elif key.endswith("bias"):
-                p.copy_(0.2 * noise)
-            elif "embed" in key:
-                p.copy_(0.6 * noise)
-            else:  # keeps the variance of a unit-variance input, attention scores included
-                p.copy_(1.2 * noise / p.shape[1] ** 0.5)
+            p.copy_(random_tensor(key, p.shape, g))
     model.tie_weights()
     return model.to(config.dtype or torch.float32).float()  # values that the stored type holds exactly
 
@@ -106,6 +113,28 @@ def write_model(name, out, rng):
     assert size < 1_000_000
 
 
+def write_golden(folder, path, count=2000):
+    from transformers import AutoTokenizer
+
+    tok = AutoTokenizer.from_pretrained(folder)
+    rng, texts, lines = random.Random(2), dict.fromkeys(strings.SENTENCES), []
+    while len(texts) < count:
+        text = strings.strange(rng)
+        # short ones say as much for their bytes; every twentieth may be long
+        if len(text.encode()) < 50 or len(texts) % 20 == 0:
+            texts[text] = None
+    for text in texts:
+        ids = tok(text, add_special_tokens=False).input_ids
+        assert tok.decode(ids) == text
+        lines.append(json.dumps({"text": text, "ids": ids}, separators=(",", ":")))
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "w", encoding="ascii") as f:
+        f.write("\n".join(lines) + "\n")
+    size = os.path.getsize(path)
+    print(f"{path}: {len(lines)} strings, {size / 1000:.0f} KB")
+    assert size < 400_000
+
+
 def main():
     a = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     a.add_argument("--out", default="tests/fixtures")
@@ -114,6 +143,7 @@ def main():
     torch.set_num_threads(1)
     for name in MODELS:
         write_model(name, os.path.join(args.out, name), random.Random(name))
+    write_golden(args.tokenizer, os.path.join(args.out, "tokenizer-golden", "e2e-24l.jsonl"))
 
 
 if __name__ == "__main__":
