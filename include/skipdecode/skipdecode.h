@@ -214,7 +214,8 @@ typedef struct sd_request {
     int n_stop_ids;
     bool ignore_eos;
     bool logprobs;           /* fill sd_result.logprobs */
-    const int32_t *forced;   /* [max_tokens] take these tokens instead of sampling: scoring, timing; NULL: sample */
+    const int32_t *forced;   /* [n_forced] take these tokens instead of sampling, and end with the last; NULL: sample */
+    int n_forced;            /* 1 .. max_tokens */
 } sd_request;
 
 typedef enum sd_finish { SD_FINISH_NONE = 0, SD_FINISH_STOP, SD_FINISH_LENGTH } sd_finish;

@@ -139,8 +139,11 @@ int sd_request_check(const sd_model *model, const sd_tokenizer *tok, const sd_re
                        r->n_prompt > info.max_positions ? "shorten the prompt" : "shorten the prompt or lower max_tokens");
     }
     int rc = check_ids(r->prompt, r->n_prompt, info.vocab_size, "prompt", err);
+    if (rc == SD_OK && r->forced && (r->n_forced < 1 || r->n_forced > r->max_tokens)) {
+        rc = sd_fail(err, SD_ERR_ARG, "%d forced tokens; expected 1 .. max_tokens, %d", r->n_forced, r->max_tokens);
+    }
     if (rc == SD_OK && r->forced) {
-        rc = check_ids(r->forced, r->max_tokens, info.vocab_size, "forced tokens", err);
+        rc = check_ids(r->forced, r->n_forced, info.vocab_size, "forced tokens", err);
     }
     if (rc == SD_OK) {
         rc = sd_sampling_check(&r->sampling, err);
@@ -269,7 +272,7 @@ static int take_token(sd_loop *loop, sd_live *live, const float *logits, sd_fini
     }
     if (end) {
         *finish = SD_FINISH_STOP;
-    } else if (res->n_ids == r->max_tokens) {
+    } else if (res->n_ids == (r->forced ? r->n_forced : r->max_tokens)) {
         *finish = SD_FINISH_LENGTH;
     }
     if (*finish != SD_FINISH_NONE && sd_text_finish(&live->text)) {

@@ -67,6 +67,9 @@ struct sd_model {
     size_t weight_bytes;
 };
 
+/* Tells two models apart: a hash of the configuration and of a sample of every matrix, as held in memory. */
+uint64_t sd_model_fingerprint(const sd_model *model);
+
 /* ---- the row table: one fact, one place ------------------------------------------------------------------------------
  * A row describes one tensor of an architecture: its name in the checkpoint, its shape in symbols, when it exists, and
  * where it goes. Binding, size checks, parameter counts and (in training) saving all read this table. */

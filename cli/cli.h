@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The program: one file per verb, arguments and messages in common. Only cli/ prints and exits. */
+#ifndef SD_CLI_CLI_H
+#define SD_CLI_CLI_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "include/skipdecode/skipdecode.h"
+
+/* Exit codes. */
+enum { SD_EXIT_OK = 0, SD_EXIT_FAILURE = 1, SD_EXIT_USAGE = 2 };
+
+/* Prints "skipdecode: message" to stderr; returns the exit code that fits err->code (2 for SD_ERR_ARG and _LIMIT). */
+int sd_cli_fail(const sd_error *err);
+
+/* Prints a usage error with a pointer to `skipdecode help VERB`; returns SD_EXIT_USAGE. */
+int sd_cli_usage(const char *verb, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* Flushes stdout; a write error there (a full disk, a closed pipe) is a failure that must not pass unnoticed. */
+int sd_cli_close_stdout(int exit_code);
+
+/* ---- options ---- */
+
+typedef enum sd_option_kind {
+    SD_OPTION_FLAG,    /* bool * */
+    SD_OPTION_INT,     /* int * */
+    SD_OPTION_UINT64,  /* uint64_t * */
+    SD_OPTION_DOUBLE,  /* double * */
+    SD_OPTION_STRING,  /* const char ** */
+    SD_OPTION_STRINGS  /* sd_strings *: may be given several times */
+} sd_option_kind;
+
+enum { SD_MAX_STRINGS = 16 };
+
+typedef struct sd_strings {
+    const char *items[SD_MAX_STRINGS];
+    int n;
+} sd_strings;
+
+typedef struct sd_option {
+    const char *name;     /* "max-tokens" */
+    const char *argument; /* "N"; NULL for flags */
+    sd_option_kind kind;
+    void *value;          /* set if the option is given */
+    const char *help;
+} sd_option;
+
+typedef struct sd_verb {
+    const char *name;
+    const char *usage; /* after "skipdecode NAME " */
+    const char *summary;
+    int (*run)(int argc, char **argv); /* argv[0] is the verb's name; returns an exit code */
+} sd_verb;
+
+extern const sd_verb sd_verbs[];
+extern const size_t sd_n_verbs;
+
+/* Reads argv by the table, and exactly n_positional other arguments into positional[]. --help prints the table.
+ * Returns -1 to go on, else the exit code to leave with. */
+int sd_options_read(const char *verb, const sd_option *options, size_t n_options, int argc, char **argv,
+                    const char **positional, int n_positional);
+
+int sd_verb_generate(int argc, char **argv);
+int sd_verb_plan(int argc, char **argv);
+int sd_verb_logits(int argc, char **argv);
+int sd_verb_tokenize(int argc, char **argv);
+int sd_verb_info(int argc, char **argv);
+
+/* ---- what several verbs share ---- */
+
+/* Options that load a model. */
+typedef struct sd_model_flags {
+    const char *weights; /* NULL: auto */
+    int threads;
+    bool no_mmap;
+} sd_model_flags;
+
+#define SD_MODEL_OPTIONS(flags)                                                                                        \
+    {"weights", "TYPE", SD_OPTION_STRING, &(flags).weights, "auto (default: bf16 if the checkpoint is), f32 or bf16"}, \
+    {"threads", "N", SD_OPTION_INT, &(flags).threads, "threads; default: the CPUs this process may use"},              \
+    {"no-mmap", NULL, SD_OPTION_FLAG, &(flags).no_mmap, "read the weights instead of mapping the file"}
+
+int sd_model_flags_resolve(const sd_model_flags *flags, sd_model_options *options, sd_error *err);
+
+/* Options that choose a schedule. */
+typedef struct sd_schedule_flags {
+    double speedup; /* 0: not given */
+    const char *schedule, *policy;
+} sd_schedule_flags;
+
+#define SD_SCHEDULE_OPTIONS(flags)                                                                                      \
+    {"speedup", "S", SD_OPTION_DOUBLE, &(flags).speedup, "run 1/S of the layers on average over the horizon"},          \
+    {"schedule", "SPEC", SD_OPTION_STRING, &(flags).schedule,                                                           \
+     "warmup=1,max=16,min=8,horizon=64,prompt=full; also budgets=24:16:8, ranking=0:23:22:..., full"},                  \
+    {"policy", "NAME", SD_OPTION_STRING, &(flags).policy, "full (default) or skipdecode (with --speedup or --schedule)"}
+
+/* `options` holds the model's own defaults (warm-up, horizon, prompt) and becomes what the flags ask for. */
+int sd_schedule_flags_resolve(const sd_schedule_flags *flags, int n_layers, sd_schedule_options *options, sd_error *err);
+
+/* "1,2,3" -> ids, at least one unless allow_empty. *ids is the caller's (free with sd_free). */
+int sd_parse_ids(const char *text, const char *option, bool allow_empty, int32_t **ids, int *n, sd_error *err);
+
+#endif

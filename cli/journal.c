@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: MIT */
+#define _GNU_SOURCE
+#include "cli/journal.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include "src/base/alloc.h"
+#include "src/base/clock.h"
+#include "src/base/error.h"
+#include "src/base/file.h"
+#include "src/base/json.h"
+
+static const double sync_seconds = 1.0; /* how much work a power failure may cost; kill -9 costs none */
+
+/* The row number and key of a line of ours; false: not one. */
+static bool read_line(const char *text, size_t len, size_t n_rows, size_t *row, uint64_t *key)
+{
+    json_t *o = json_loadb(text, len, 0, NULL);
+    int64_t index = -1;
+    const char *hex = json_string_value(json_object_get(o, "key"));
+    bool ok = hex && sd_json_as_int(json_object_get(o, "index"), &index) && index >= 0 && (uint64_t)index < n_rows;
+    char *end = NULL;
+    *key = ok ? strtoull(hex, &end, 16) : 0;
+    ok = ok && end == hex + 16 && *end == '\0';
+    *row = (size_t)index;
+    json_decref(o);
+    return ok;
+}
+
+/* Takes over the finished rows of a file. *whole: bytes up to the end of its last whole line. */
+static int take_over(sd_journal *j, const char *path, const uint64_t *keys, size_t *whole, sd_error *err)
+{
+    sd_file file;
+    *whole = 0;
+    int rc = sd_file_open(&file, path, true, err);
+    if (rc != SD_OK) {
+        return rc;
+    }
+    const char *data = (const char *)file.data;
+    long number = 1;
+    for (size_t at = 0; rc == SD_OK && at < file.size; number++) {
+        const char *newline = memchr(data + at, '\n', file.size - at);
+        if (!newline) {
+            break; /* the process died while writing this line */
+        }
+        size_t len = (size_t)(newline - data) - at, row;
+        uint64_t key;
+        if (!read_line(data + at, len, j->n, &row, &key)) {
+            rc = sd_fail(err, SD_ERR_ARG, "%s: line %ld is no row of this run (no index and key, or past the input's %zu rows); give "
+                         "another --output, or --overwrite to start afresh", path, number, j->n);
+        } else if (key != keys[row]) {
+            rc = sd_fail(err, SD_ERR_ARG, "%s: row %zu was made from another prompt, model or options; give another --output, or "
+                         "--overwrite to start afresh", path, row);
+        } else if (!j->lines[row]) {
+            j->lines[row] = sd_strndup(data + at, len);
+            rc = j->lines[row] ? SD_OK : sd_fail_memory(err, len, "finished rows");
+        }
+        at += len + 1;
+        *whole = at;
+    }
+    sd_file_close(&file);
+    return rc;
+}
+
+/* Opens and locks OUT.partial first, so that two processes never read the same state and both go on from it. */
+static int open_partial(sd_journal *j, sd_error *err)
+{
+    j->stream = fopen(j->partial, "abe");
+    if (!j->stream) {
+        return sd_fail_errno(err, "%s: cannot create it to write %s", j->partial, j->path);
+    }
+    if (flock(fileno(j->stream), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+        return sd_fail(err, SD_ERR_ARG, "%s: another process is writing it", j->partial);
+    }
+    return SD_OK;
+}
+
+static int resume(sd_journal *j, const uint64_t *keys, bool overwrite, sd_error *err)
+{
+    size_t whole = 0, unused;
+    int rc = SD_OK;
+    if (!overwrite) {
+        rc = take_over(j, j->partial, keys, &whole, err);
+        if (rc == SD_OK && sd_file_exists(j->path)) {
+            rc = take_over(j, j->path, keys, &unused, err);
+        }
+    }
+    if (rc == SD_OK && ftruncate(fileno(j->stream), (off_t)whole) != 0) {
+        rc = sd_fail_errno(err, "%s: cannot cut its torn last line", j->partial);
+    }
+    return rc;
+}
+
+static int open_files(sd_journal *j, const char *path, const uint64_t *keys, bool overwrite, sd_error *err)
+{
+    size_t size = strlen(path) + sizeof ".partial";
+    j->path = sd_strdup(path);
+    j->partial = sd_malloc(size, 1);
+    if (!j->path || !j->partial) {
+        return sd_fail_memory(err, size, "a file name");
+    }
+    (void)snprintf(j->partial, size, "%s.partial", path);
+    if (sd_dir_exists(path)) {
+        return sd_fail(err, SD_ERR_ARG, "%s: is a directory; expected a file name", path);
+    }
+    bool existed = sd_file_exists(j->partial);
+    int rc = open_partial(j, err);
+    if (rc != SD_OK) {
+        return rc;
+    }
+    rc = resume(j, keys, overwrite, err);
+    if (rc != SD_OK && !existed) {
+        (void)unlink(j->partial);
+    }
+    return rc;
+}
+
+int sd_journal_open(sd_journal *j, const char *path, const uint64_t *keys, size_t n, bool overwrite, sd_error *err)
+{
+    *j = (sd_journal){.n = n, .lines = sd_calloc(n, sizeof(char *))};
+    int rc = SD_OK;
+    if (!j->lines) {
+        rc = sd_fail_memory(err, n * sizeof(char *), "finished rows");
+    } else if (path) {
+        rc = open_files(j, path, keys, overwrite, err);
+    }
+    if (rc != SD_OK) {
+        sd_journal_close(j);
+    }
+    return rc;
+}
+
+bool sd_journal_has(const sd_journal *j, size_t row) { return j->lines[row] != NULL; }
+
+static int print_in_order(sd_journal *j, sd_error *err)
+{
+    while (j->next < j->n && j->lines[j->next]) {
+        puts(j->lines[j->next++]);
+    }
+    return fflush(stdout) == 0 ? SD_OK : sd_fail_errno(err, "cannot write to standard output");
+}
+
+int sd_journal_add(sd_journal *j, size_t row, const char *line, sd_error *err)
+{
+    j->lines[row] = sd_strdup(line);
+    if (!j->lines[row]) {
+        return sd_fail_memory(err, strlen(line), "a finished row");
+    }
+    if (!j->stream) {
+        return print_in_order(j, err);
+    }
+    if (fprintf(j->stream, "%s\n", line) < 0 || fflush(j->stream) != 0) {
+        return sd_fail_errno(err, "%s: cannot write (the rows before are kept; start again to go on)", j->partial);
+    }
+    double now = sd_clock_seconds();
+    if (now - j->synced >= sync_seconds) {
+        (void)fdatasync(fileno(j->stream));
+        j->synced = now;
+    }
+    return SD_OK;
+}
+
+int sd_journal_finish(sd_journal *j, sd_error *err)
+{
+    if (!j->stream) {
+        return SD_OK;
+    }
+    sd_atomic_file file;
+    int rc = sd_atomic_open(&file, j->path, err);
+    if (rc != SD_OK) {
+        return rc;
+    }
+    for (size_t i = 0; i < j->n; i++) {
+        (void)fprintf(file.stream, "%s\n", j->lines[i]); /* errors stay in the stream and come out at commit */
+    }
+    rc = sd_atomic_commit(&file, err);
+    if (rc == SD_OK) {
+        (void)unlink(j->partial);
+    }
+    return rc;
+}
+
+void sd_journal_close(sd_journal *j)
+{
+    if (j->stream) {
+        fclose(j->stream);
+    }
+    for (size_t i = 0; j->lines && i < j->n; i++) {
+        sd_free(j->lines[i]);
+    }
+    sd_free(j->lines);
+    sd_free(j->path);
+    sd_free(j->partial);
+    *j = (sd_journal){0};
+}

@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: MIT */
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/cli.h"
+#include "src/base/cpu.h"
+
+const sd_verb sd_verbs[] = {
+    {"generate", "MODEL (--prompt TEXT | --input FILE) [options]",
+     "Continues prompts in batches, every token on the same shrinking budget of layers.", sd_verb_generate},
+    {"plan", "MODEL [--speedup S | --schedule SPEC] [options]",
+     "Shows which layers run at which step, what that saves, and the memory of a row, without loading weights.",
+     sd_verb_plan},
+    {"logits", "MODEL --ids LIST [--forced LIST] [options]",
+     "Feeds given tokens and prints the logits at every step: an oracle that needs no tokenizer.", sd_verb_logits},
+    {"tokenize", "DIR (--text TEXT | --input FILE.jsonl) [options]",
+     "Turns text into token ids and back, one JSON object a line.", sd_verb_tokenize},
+    {"info", "MODEL [options]", "Says what a model directory holds.", sd_verb_info},
+};
+const size_t sd_n_verbs = sizeof sd_verbs / sizeof *sd_verbs;
+
+static void print_warning(void *user, const char *message)
+{
+    (void)user;
+    fprintf(stderr, "skipdecode: warning: %s\n", message);
+}
+
+static const sd_verb *find_verb(const char *name)
+{
+    for (size_t i = 0; i < sd_n_verbs; i++) {
+        if (strcmp(sd_verbs[i].name, name) == 0) {
+            return &sd_verbs[i];
+        }
+    }
+    return NULL;
+}
+
+static int overview(FILE *stream)
+{
+    fprintf(stream, "usage: skipdecode VERB [arguments]\n\n"
+                    "Language models on a fixed, shrinking budget of layers (SkipDecode).\n\n");
+    for (size_t i = 0; i < sd_n_verbs; i++) {
+        fprintf(stream, "  %-10s %s\n", sd_verbs[i].name, sd_verbs[i].summary);
+    }
+    fprintf(stream, "  %-10s %s\n\n  --version  %s\n", "help", "Explains a verb: skipdecode help VERB.",
+            "The version and the CPU level in use; SKIPDECODE_CPU=ref|avx2|avx512 asks for another level.");
+    return stream == stdout ? sd_cli_close_stdout(SD_EXIT_OK) : SD_EXIT_USAGE;
+}
+
+static int run_help(int argc, char **argv)
+{
+    if (argc < 3) {
+        return overview(stdout);
+    }
+    const sd_verb *verb = find_verb(argv[2]);
+    if (!verb) {
+        return sd_cli_usage(NULL, "unknown verb \"%s\"", argv[2]);
+    }
+    char *arguments[] = {argv[2], "--help", NULL};
+    return verb->run(2, arguments);
+}
+
+static int run_version(void)
+{
+    sd_cpu_level_id level;
+    sd_error err = {0};
+    if (sd_cpu_select(&level, &err) != SD_OK) {
+        return sd_cli_fail(&err);
+    }
+    printf("skipdecode %s (%s)\n", sd_version(), sd_cpu_level_name(level));
+    return sd_cli_close_stdout(SD_EXIT_OK);
+}
+
+int main(int argc, char **argv)
+{
+    signal(SIGPIPE, SIG_IGN); /* a closed pipe comes back as a write error and is reported */
+    sd_set_log(print_warning, NULL);
+    if (argc < 2) {
+        return overview(stderr);
+    }
+    if (strcmp(argv[1], "--version") == 0) {
+        return run_version();
+    }
+    if (strcmp(argv[1], "help") == 0 || strcmp(argv[1], "--help") == 0) {
+        return run_help(argc, argv);
+    }
+    const sd_verb *verb = find_verb(argv[1]);
+    if (!verb) {
+        return sd_cli_usage(NULL, "unknown verb \"%s\"; expected generate, plan, logits, tokenize, info or help", argv[1]);
+    }
+    return verb->run(argc - 1, argv + 1);
+}

@@ -1,0 +1,250 @@
+/* SPDX-License-Identifier: MIT */
+#define _GNU_SOURCE
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "cli/cli.h"
+#include "src/base/error.h"
+#include "src/base/file.h"
+#include "src/engine/kv.h"
+#include "src/generate/recipe.h"
+#include "src/model/model.h"
+#include "src/schedule/schedule.h"
+
+enum { PICTURE_WIDTH = 64 };
+
+typedef struct sd_plan {
+    const char *dir, *plot;
+    int max_tokens, n_prompt;
+    bool json;
+    sd_config config;
+    sd_schedule *schedule;
+    /* what the schedule comes to, over the max_tokens - 1 steps of a row that generates max_tokens */
+    int steps;
+    double mean_budget, layer_speedup, request_layer_speedup;
+    size_t kv_bytes, kv_full;
+} sd_plan;
+
+static void work_out(sd_plan *p)
+{
+    const sd_config *c = &p->config;
+    p->steps = p->max_tokens - 1;
+    int64_t run = 0;
+    for (int j = 0; j < p->steps; j++) {
+        run += sd_schedule_budget(p->schedule, j);
+    }
+    p->mean_budget = p->steps ? (double)run / p->steps : sd_schedule_budget(p->schedule, 0);
+    p->layer_speedup = sd_schedule_layer_speedup(p->schedule, p->steps);
+    double prompt = (double)p->n_prompt * sd_schedule_prompt_budget(p->schedule);
+    p->request_layer_speedup = (double)c->n_layers * (p->n_prompt + p->steps) / (prompt + (double)run);
+    p->kv_bytes = sd_kv_plan(p->schedule, c->n_layers, c->n_heads, c->head_dim, p->n_prompt, p->max_tokens);
+    p->kv_full = sd_kv_plan(NULL, c->n_layers, c->n_heads, c->head_dim, p->n_prompt, p->max_tokens);
+}
+
+static int print_json(const sd_plan *p)
+{
+    json_t *budgets = json_array(), *layers = json_array();
+    for (int j = 0; j < p->steps; j++) {
+        json_array_append_new(budgets, json_integer(sd_schedule_budget(p->schedule, j)));
+    }
+    for (int l = 0; l < p->config.n_layers; l++) {
+        json_array_append_new(layers, json_integer(sd_schedule_layer_steps(p->schedule, l, p->steps)));
+    }
+    json_t *o = json_pack("{s:s, s:s, s:i, s:i, s:i, s:i, s:f, s:f, s:f, s:I, s:I, s:o, s:o}", "model", p->dir, "schedule",
+                          sd_schedule_text(p->schedule), "n_layers", p->config.n_layers, "prompt_tokens", p->n_prompt,
+                          "max_tokens", p->max_tokens, "prompt_budget", sd_schedule_prompt_budget(p->schedule), "mean_budget",
+                          p->mean_budget, "layer_speedup", p->layer_speedup, "request_layer_speedup",
+                          p->request_layer_speedup, "kv_bytes_per_row", (json_int_t)p->kv_bytes, "kv_bytes_full",
+                          (json_int_t)p->kv_full, "budgets", budgets, "layer_steps", layers);
+    if (!o) {
+        fputs("skipdecode: out of memory\n", stderr);
+        return SD_EXIT_FAILURE;
+    }
+    json_dumpf(o, stdout, 0);
+    putchar('\n');
+    json_decref(o);
+    return SD_EXIT_OK;
+}
+
+/* Steps with one budget are one line of the table. */
+static void print_table(const sd_plan *p)
+{
+    printf("\n      steps  layers  which\n");
+    for (int j = 0; j < p->steps;) {
+        int budget = sd_schedule_budget(p->schedule, j), end = j + 1;
+        while (end < p->steps && sd_schedule_budget(p->schedule, end) == budget) {
+            end++;
+        }
+        char range[32];
+        (void)snprintf(range, sizeof range, end - j > 1 ? "%d-%d" : "%d", j, end - 1);
+        printf("%11s  %6d  ", range, budget);
+        const char *comma = "";
+        for (int l = 0; l < p->config.n_layers;) {
+            int first = l;
+            while (l < p->config.n_layers && sd_schedule_runs(p->schedule, l, j)) {
+                l++;
+            }
+            if (l > first) {
+                printf(l - first > 1 ? "%s%d-%d" : "%s%d", comma, first, l - 1);
+                comma = ",";
+            }
+            l += l == first;
+        }
+        putchar('\n');
+        j = end;
+    }
+}
+
+static int print_text(const sd_plan *p)
+{
+    printf("%s: %d layers, prompt of %d tokens, %d to generate\n", p->dir, p->config.n_layers, p->n_prompt, p->max_tokens);
+    printf("schedule               %s\n", sd_schedule_text(p->schedule));
+    printf("prompt budget          %d layers\n", sd_schedule_prompt_budget(p->schedule));
+    printf("mean budget            %.2f layers a decode step, over %d steps\n", p->mean_budget, p->steps);
+    printf("layer speedup          %.2fx in decoding, %.2fx over the request, prompt included (layers, not seconds)\n",
+           p->layer_speedup, p->request_layer_speedup);
+    printf("KV cache of a row      %zu bytes; the full model's %zu (%.2fx)\n", p->kv_bytes, p->kv_full,
+           (double)p->kv_full / (double)(p->kv_bytes ? p->kv_bytes : 1));
+    print_table(p);
+    sd_buf picture = {0};
+    sd_schedule_draw(p->schedule, p->steps > 0 ? p->steps : 1, PICTURE_WIDTH, &picture);
+    printf("\n%s", picture.data ? picture.data : "");
+    printf("          +-> decode steps 0 .. %d\n", p->steps > 0 ? p->steps - 1 : 0);
+    sd_buf_free(&picture);
+    return SD_EXIT_OK;
+}
+
+/* ---- the plot: data and commands go to gnuplot through its standard input ---- */
+
+static void write_plot(const sd_plan *p, const char *png, FILE *to)
+{
+    fprintf(to, "set terminal pngcairo size 1000,600 font 'sans,12'\nset output '%s'\n", png);
+    fprintf(to, "set title 'Layers that run at each decode step: %.2fx layer speedup' noenhanced\n", p->layer_speedup);
+    fprintf(to, "set xlabel 'decode step'\nset ylabel 'layer'\nset xrange [-0.5:%d.5]\nset yrange [-0.5:%d.5]\n", p->steps - 1,
+            p->config.n_layers - 1);
+    fprintf(to, "set key outside below\nset style fill solid noborder\nset boxwidth 0.9\n");
+    fprintf(to, "plot '-' using 1:2:(0.45):(0.42) with boxxyerror lc rgb '#2c7fb8' title 'runs', "
+                "'-' using 1:2 with steps lw 2 lc rgb '#d95f0e' title 'budget (number of layers)'\n");
+    for (int j = 0; j < p->steps; j++) {
+        for (int l = 0; l < p->config.n_layers; l++) {
+            if (sd_schedule_runs(p->schedule, l, j)) {
+                fprintf(to, "%d %d\n", j, l);
+            }
+        }
+    }
+    fputs("e\n", to);
+    for (int j = 0; j < p->steps; j++) {
+        fprintf(to, "%d %d\n", j, sd_schedule_budget(p->schedule, j));
+    }
+    fputs("e\n", to);
+}
+
+static int run_gnuplot(const sd_plan *p, const char *png, sd_error *err)
+{
+    int ends[2];
+    if (pipe(ends) != 0) {
+        return sd_fail_errno(err, "cannot start gnuplot");
+    }
+    pid_t child = fork();
+    if (child == 0) {
+        dup2(ends[0], STDIN_FILENO);
+        close(ends[0]);
+        close(ends[1]);
+        execlp("gnuplot", "gnuplot", (char *)NULL);
+        _exit(127);
+    }
+    close(ends[0]);
+    FILE *to = child > 0 ? fdopen(ends[1], "w") : NULL;
+    if (!to) {
+        close(ends[1]);
+        return sd_fail_errno(err, "cannot start gnuplot");
+    }
+    write_plot(p, png, to);
+    fclose(to);
+    int status = 0;
+    waitpid(child, &status, 0);
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 127) {
+        return sd_fail(err, SD_ERR_IO, "--plot needs gnuplot, which is not installed (Debian: apt-get install gnuplot-nox)");
+    }
+    return status == 0 ? SD_OK : sd_fail(err, SD_ERR_IO, "gnuplot could not write %s", p->plot);
+}
+
+/* gnuplot writes beside the target; only a finished picture gets its name. */
+static int plot(const sd_plan *p, sd_error *err)
+{
+    if (p->steps < 1) {
+        return sd_fail(err, SD_ERR_ARG, "--plot: --max-tokens 1 runs no decode step, so there is nothing to draw");
+    }
+    if (strpbrk(p->plot, "'\\\n")) {
+        return sd_fail(err, SD_ERR_ARG, "--plot \"%s\": a file name without quotes, backslashes and newlines, please", p->plot);
+    }
+    sd_atomic_file file;
+    int rc = sd_atomic_open(&file, p->plot, err);
+    if (rc == SD_OK) {
+        rc = run_gnuplot(p, file.temporary, err);
+        if (rc == SD_OK) {
+            return sd_atomic_commit(&file, err);
+        }
+        sd_atomic_discard(&file);
+    }
+    return rc;
+}
+
+static int prepare(sd_plan *p, const sd_schedule_flags *sf, sd_error *err)
+{
+    sd_recipe recipe;
+    int rc = sd_config_load(&p->config, p->dir, err);
+    if (rc == SD_OK) {
+        rc = sd_recipe_load(&recipe, p->dir, err);
+    }
+    if (rc != SD_OK) {
+        return rc;
+    }
+    sd_schedule_options so = recipe.schedule;
+    if (p->max_tokens == 0) {
+        p->max_tokens = recipe.max_tokens ? recipe.max_tokens : 64;
+    }
+    sd_recipe_clear(&recipe);
+    rc = sd_schedule_flags_resolve(sf, p->config.n_layers, &so, err);
+    if (rc == SD_OK && (p->max_tokens < 1 || p->n_prompt < 1 || p->n_prompt > p->config.max_positions ||
+                        p->max_tokens - 1 > p->config.max_positions - p->n_prompt)) {
+        rc = sd_fail(err, SD_ERR_ARG, "--prompt-tokens %d and --max-tokens %d: expected at least 1 each, and together at most the "
+                     "model's %d positions + 1", p->n_prompt, p->max_tokens, p->config.max_positions);
+    }
+    if (rc == SD_OK) {
+        rc = sd_schedule_create(&p->schedule, p->config.n_layers, p->max_tokens, &so, err);
+    }
+    sd_schedule_options_clear(&so);
+    return rc;
+}
+
+int sd_verb_plan(int argc, char **argv)
+{
+    sd_plan p = {.n_prompt = 32};
+    sd_schedule_flags sf = {0};
+    const sd_option options[] = {
+        SD_SCHEDULE_OPTIONS(sf),
+        {"max-tokens", "N", SD_OPTION_INT, &p.max_tokens, "tokens a row generates; default: the model's, else 64"},
+        {"prompt-tokens", "P", SD_OPTION_INT, &p.n_prompt, "tokens of its prompt; default 32"},
+        {"plot", "FILE.png", SD_OPTION_STRING, &p.plot, "draw layers against steps with gnuplot"},
+        {"json", NULL, SD_OPTION_FLAG, &p.json, "one JSON object"},
+    };
+    int code = sd_options_read("plan", options, sizeof options / sizeof *options, argc, argv, &p.dir, 1);
+    if (code >= 0) {
+        return code;
+    }
+    sd_error err = {0};
+    int rc = prepare(&p, &sf, &err);
+    if (rc == SD_OK) {
+        work_out(&p);
+        code = p.json ? print_json(&p) : print_text(&p);
+        rc = p.plot ? plot(&p, &err) : SD_OK;
+    }
+    code = rc == SD_OK ? sd_cli_close_stdout(code) : sd_cli_fail(&err);
+    sd_schedule_free(p.schedule);
+    return code;
+}

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: MIT */
+#include "src/generate/recipe.h"
+
+#include <string.h>
+
+#include "src/base/alloc.h"
+#include "src/base/error.h"
+#include "src/base/file.h"
+#include "src/base/json.h"
+
+static int read_schedule(sd_schedule_options *o, const json_t *json, sd_error *err)
+{
+    int64_t warmup = o->warmup, horizon = o->horizon;
+    int rc = sd_json_get_int(json, "warmup", false, 0, 1 << 14, &warmup, err);
+    if (rc == SD_OK) {
+        rc = sd_json_get_int(json, "horizon", false, 1, 1 << 20, &horizon, err);
+    }
+    if (rc != SD_OK) {
+        return rc;
+    }
+    o->warmup = (int)warmup;
+    o->horizon = (int)horizon;
+    const json_t *prompt = json_object_get(json, "prompt");
+    const char *word = json_string_value(prompt);
+    int64_t layers;
+    if (!prompt || (word && strcmp(word, "full") == 0)) {
+        o->prompt = SD_PROMPT_FULL;
+    } else if (word && strcmp(word, "max") == 0) {
+        o->prompt = SD_PROMPT_MAX;
+    } else if (sd_json_as_int(prompt, &layers) && layers >= 1 && layers <= 1 << 14) {
+        o->prompt = (int)layers;
+    } else {
+        return sd_fail(err, SD_ERR_FORMAT, "key \"prompt\": expected \"full\", \"max\" or a number of layers, found %s",
+                       word ? word : sd_json_type_name(prompt));
+    }
+    return SD_OK;
+}
+
+static int read_trained(sd_recipe *r, const json_t *list, sd_error *err)
+{
+    if (list && !json_is_array(list)) {
+        return sd_fail(err, SD_ERR_FORMAT, "key \"trained_speedups\": expected an array, found %s", sd_json_type_name(list));
+    }
+    size_t i;
+    json_t *item;
+    json_array_foreach(list, i, item) {
+        if (!json_is_number(item) || json_number_value(item) < 1 || r->n_trained == SD_MAX_TRAINED) {
+            return sd_fail(err, SD_ERR_FORMAT, "key \"trained_speedups\": expected at most %d numbers of at least 1", SD_MAX_TRAINED);
+        }
+        r->trained[r->n_trained++] = json_number_value(item);
+    }
+    return SD_OK;
+}
+
+static int read_recipe(sd_recipe *r, const json_t *json, sd_error *err)
+{
+    int64_t format = 0, max_tokens = 0;
+    const char *text = NULL;
+    int rc = sd_json_get_int(json, "format", true, 1, 1, &format, err);
+    if (rc == SD_OK) {
+        rc = sd_json_get_int(json, "max_tokens", false, 1, 1 << 20, &max_tokens, err);
+    }
+    if (rc == SD_OK) {
+        rc = sd_json_get_string(json, "prompt_template", false, &text, err);
+    }
+    const json_t *schedule = rc == SD_OK ? json_object_get(json, "schedule") : NULL;
+    if (schedule) {
+        rc = read_schedule(&r->schedule, schedule, err);
+    }
+    if (rc == SD_OK) {
+        rc = read_trained(r, json_object_get(json, "trained_speedups"), err);
+    }
+    r->max_tokens = (int)max_tokens;
+    if (rc == SD_OK && text) {
+        r->prompt_template = sd_strdup(text);
+        rc = r->prompt_template ? SD_OK : sd_fail_memory(err, strlen(text), "a prompt template");
+    }
+    return rc;
+}
+
+int sd_recipe_load(sd_recipe *r, const char *dir, sd_error *err)
+{
+    *r = (sd_recipe){0};
+    sd_schedule_options_default(&r->schedule);
+    char *path = sd_path_join(dir, "skipdecode.json");
+    if (!path) {
+        return sd_fail_memory(err, strlen(dir) + 16, "a file name");
+    }
+    int rc = SD_OK;
+    if (sd_file_exists(path)) {
+        json_t *json;
+        rc = sd_json_load(&json, path, err);
+        if (rc == SD_OK) {
+            rc = read_recipe(r, json, err);
+            if (rc != SD_OK) {
+                (void)sd_fail_prefix(err, rc, "%s", path);
+            }
+            json_decref(json);
+        }
+        r->present = rc == SD_OK;
+    }
+    if (rc != SD_OK) {
+        sd_recipe_clear(r);
+    }
+    sd_free(path);
+    return rc;
+}
+
+void sd_recipe_clear(sd_recipe *r)
+{
+    sd_free(r->prompt_template);
+    *r = (sd_recipe){0};
+}
