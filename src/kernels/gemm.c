@@ -4,23 +4,29 @@
 #include <string.h>
 
 /* Bytes of a slice. Small enough that a slice, the rows' inputs and the next slice, which is being fetched, share the
- * second-level cache; large enough that loading and storing the sums is noise. */
-enum { SLICE_BYTES = 64 << 10, COLUMN_BYTES = SD_PANEL * 4, STREAM_AHEAD = 4 << 10 };
+ * second-level cache; large enough that loading and storing the sums is noise. STREAM_AHEAD: how far in front of a tile
+ * that reads memory once the fetches run. */
+enum { SLICE_BYTES = 64 << 10, STREAM_AHEAD = 4 << 10, COLUMN_BYTES = SD_PANEL * 4 };
 
 static int min_int(int a, int b) { return a < b ? a : b; }
 
 /* All the row tiles of one slice. */
 static void multiply_slice(float (*sums)[SD_PANEL], int rows, const float *x, size_t x_stride, const void *w, int inputs,
-                           sd_gemm_tile tile)
+                           sd_gemm_tile tile, int stream_rows)
 {
     const int tiles = (rows + SD_GEMM_TILE_ROWS - 1) / SD_GEMM_TILE_ROWS;
     const int small = rows / tiles, larger = rows % tiles; /* even tiles: 8 rows are 4 + 4, not 6 + 2 */
+    const bool far = rows > stream_rows;
     for (int t = 0, r = 0; t < tiles; t++) {
         const int some = small + (t < larger);
-        /* One tile alone streams the panel. Of several, the first waits for the slice if the one before it did not ask
-         * for it in time, and the last asks for the next slice. */
-        const size_t ahead = tiles == 1 ? STREAM_AHEAD : t == tiles - 1 ? SLICE_BYTES : 0;
-        tile(sums[r], some, x + (size_t)r * x_stride, x_stride, w, inputs, ahead);
+        /* Each tile fetches its share of the next slice, so that memory and arithmetic work side by side. */
+        const size_t share = (size_t)SLICE_BYTES / (size_t)tiles * (size_t)t;
+        const sd_gemm_fetch fetch = {
+            .next = (const char *)w + (far ? SLICE_BYTES + share : STREAM_AHEAD),
+            .spread = (64 + (size_t)tiles - 1) / (size_t)tiles,
+            .far = far,
+        };
+        tile(sums[r], some, x + (size_t)r * x_stride, x_stride, w, inputs, fetch);
         r += some;
     }
 }
@@ -50,7 +56,7 @@ static void finish(const sd_gemm *g, int panel, int first_row, int rows, float (
     }
 }
 
-void sd_gemm_blocked(const sd_gemm *g, int first_panel, int last_panel, sd_gemm_tile tile)
+void sd_gemm_blocked(const sd_gemm *g, int first_panel, int last_panel, sd_gemm_tile tile, int stream_rows)
 {
     _Alignas(64) float sums[SD_GEMM_BLOCK_ROWS][SD_PANEL];
     /* A column is one input in f32, a pair in bf16: 256 bytes either way. */
@@ -64,7 +70,7 @@ void sd_gemm_blocked(const sd_gemm *g, int first_panel, int last_panel, sd_gemm_
             for (int c = 0; c < columns; c += step) {
                 const int i = c * per_column, inputs = min_int(k - i, step * per_column);
                 multiply_slice(sums, rows, g->x + (size_t)row * g->x_stride + (size_t)i, g->x_stride,
-                               w + (size_t)c * COLUMN_BYTES, inputs, tile);
+                               w + (size_t)c * COLUMN_BYTES, inputs, tile, stream_rows);
             }
             finish(g, panel, row, rows, sums);
         }

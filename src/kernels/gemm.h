@@ -8,6 +8,8 @@
 #ifndef SD_KERNELS_GEMM_H
 #define SD_KERNELS_GEMM_H
 
+#include <stdbool.h>
+
 #include "src/kernels/kernels.h"
 
 enum {
@@ -15,13 +17,21 @@ enum {
     SD_GEMM_BLOCK_ROWS = 96 /* rows whose sums wait between slices */
 };
 
+/* Memory that will be wanted next. A tile asks for the line at `next` and moves on by `spread` bytes, four times for each
+ * column (one f32 input or one bf16 pair of 64 outputs, 256 bytes) that it multiplies. */
+typedef struct sd_gemm_fetch {
+    const char *next;
+    size_t spread;
+    bool far; /* into the second-level cache, for the next slice; else into the first, for what comes in a moment */
+} sd_gemm_fetch;
+
 /* sums[r][o] += sum_i x[r][i] * w[o][i] over `inputs` inputs, the next product after what sums holds, with one rounding
  * a step (FMA). sums: [rows][SD_PANEL], 64-byte aligned; 1 <= rows <= SD_GEMM_TILE_ROWS. x: row stride x_stride floats,
- * `inputs` of each are read and no more. w: the slice of the panel, in its packed form. While it works, the tile asks
- * for the memory `ahead` bytes past what it reads. */
+ * `inputs` of each are read and no more. w: the slice of the panel, in its packed form. */
 typedef void (*sd_gemm_tile)(float *sums, int rows, const float *x, size_t x_stride, const void *w, int inputs,
-                             size_t ahead);
+                             sd_gemm_fetch fetch);
 
-void sd_gemm_blocked(const sd_gemm *g, int first_panel, int last_panel, sd_gemm_tile tile);
+/* stream_rows: up to this number of rows the tile reads a slice once, front to back. */
+void sd_gemm_blocked(const sd_gemm *g, int first_panel, int last_panel, sd_gemm_tile tile, int stream_rows);
 
 #endif

@@ -33,23 +33,54 @@ static double now(void)
 typedef struct probe {
     const char *store;
     size_t bytes; /* of the store, for each thread */
-    uint64_t result[MAX_THREADS][8];
+    uint64_t result[MAX_THREADS]; /* so that the work cannot be left out */
 } probe;
 
 /* Adds up words as fast as memory brings them. */
+static uint64_t add_words(const char *data, size_t bytes)
+{
+    uint64_t sum[8] = {0};
+    for (size_t at = 0; at < bytes; at += sizeof sum) {
+        __builtin_prefetch(data + at + 4096);
+        for (size_t j = 0; j < 8; j++) {
+            uint64_t word;
+            memcpy(&word, data + at + 8 * j, sizeof word);
+            sum[j] += word;
+        }
+    }
+    return sum[0] + sum[1] + sum[2] + sum[3] + sum[4] + sum[5] + sum[6] + sum[7];
+}
+
+#if defined(__x86_64__)
+__attribute__((target("avx2"))) static uint64_t add_words_avx2(const char *data, size_t bytes)
+{
+    __m256i sum[4] = {_mm256_setzero_si256(), _mm256_setzero_si256(), _mm256_setzero_si256(), _mm256_setzero_si256()};
+    for (size_t at = 0; at < bytes; at += 2 * sizeof sum) {
+        for (size_t j = 0; j < 8; j++) {
+            if (j % 2 == 0) {
+                _mm_prefetch(data + at + 32 * j + 4096, _MM_HINT_T0);
+            }
+            const __m256i words = _mm256_load_si256((const __m256i *)(const void *)(data + at + 32 * j));
+            sum[j % 4] = _mm256_add_epi64(sum[j % 4], words);
+        }
+    }
+    const __m256i all = _mm256_add_epi64(_mm256_add_epi64(sum[0], sum[1]), _mm256_add_epi64(sum[2], sum[3]));
+    return (uint64_t)_mm256_extract_epi64(all, 0) + (uint64_t)_mm256_extract_epi64(all, 3);
+}
+#endif
+
 static void read_store(void *context, int task, int worker)
 {
     (void)worker;
     probe *p = context;
-    const uint64_t *x = (const uint64_t *)(const void *)(p->store + (size_t)task * p->bytes);
-    uint64_t sum[8] = {0};
-    for (size_t i = 0; i < p->bytes / sizeof *x; i += 8) {
-        __builtin_prefetch(x + i + 512);
-        for (size_t j = 0; j < 8; j++) {
-            sum[j] += x[i + j];
-        }
+    const char *data = p->store + (size_t)task * p->bytes;
+#if defined(__x86_64__)
+    if (sd_cpu_detect() >= SD_CPU_AVX2) {
+        p->result[task] = add_words_avx2(data, p->bytes);
+        return;
     }
-    memcpy(p->result[task], sum, sizeof sum);
+#endif
+    p->result[task] = add_words(data, p->bytes);
 }
 
 enum { PEAK_ROUNDS = 4 << 20, PEAK_SUMS = 16 };
@@ -102,7 +133,7 @@ static void multiply_and_add(void *context, int task, int worker)
     const sd_cpu_level_id level = sd_cpu_detect();
     result = level == SD_CPU_AVX512 ? peak_avx512() : level == SD_CPU_AVX2 ? peak_avx2() : 0;
 #endif
-    p->result[task][0] = (uint64_t)result;
+    p->result[task] = (uint64_t)result;
 }
 
 static double probe_bandwidth(sd_pool *pool, int threads, const char *store)
@@ -182,11 +213,14 @@ static void bench_product(const sd_kernels *t, sd_pool *pool, int threads, sd_ma
            gflops, peak, peak > 0 ? 100 * gflops / peak : 0);
 }
 
-static void bench_threads(const check_tables *tables, sd_pool *pool, int threads, char *store, float *x, float *y)
+static void bench_threads(const check_tables *tables, const char *entry, sd_pool *pool, int threads, char *store, float *x, float *y)
 {
     static const int sizes[][2] = {{2048, 2048}, {8192, 2048}, {2048, 8192}}, rows[] = {1, 8, 32, 128};
     for (int l = 0; l < tables->n; l++) {
         for (int type = 0; type < SD_W_TYPES; type++) {
+            if (entry && strcmp(entry, type == SD_W_F32 ? "gemm_f32" : "gemm_bf16") != 0) {
+                continue;
+            }
             for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
                 for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
                     const sd_matrix m = {.type = (sd_wtype)type, .n = sizes[s][0], .k = sizes[s][1]};
@@ -197,7 +231,7 @@ static void bench_threads(const check_tables *tables, sd_pool *pool, int threads
     }
 }
 
-void bench_run(const check_tables *tables)
+void bench_run(const check_tables *tables, const char *entry)
 {
     char *store = sd_malloc_aligned(store_bytes, 1);
     float *x = sd_malloc_aligned((size_t)MAX_ROWS * MAX_WIDTH, sizeof *x);
@@ -217,7 +251,7 @@ void bench_run(const check_tables *tables)
                 printf("no %d threads: %s\n", threads, err.message);
                 break;
             }
-            bench_threads(tables, pool, threads, store, x, y);
+            bench_threads(tables, entry, pool, threads, store, x, y);
             sd_pool_free(pool);
         }
     }

@@ -63,7 +63,7 @@ void check_argmax(const check_tables *tables);
 const sd_kernels *check_break(const sd_kernels *table, const char *fault);
 extern const char *const check_faults[]; /* all names, NULL at the end */
 
-/* Speeds of the products and of what bounds them, on stdout. */
-void bench_run(const check_tables *tables);
+/* Speeds of the products (of one, if `entry` is not NULL) and of what bounds them, on stdout. */
+void bench_run(const check_tables *tables, const char *entry);
 
 #endif

@@ -6,7 +6,7 @@
  *     checkkernels [--level LEVEL] [--entry ENTRY]     check
  *     checkkernels --break FAULT [--level LEVEL]       check a table with a fault built in: must exit with 1
  *     checkkernels --self-test                         every fault must be found
- *     checkkernels --bench [--level LEVEL]             speeds instead of checks
+ *     checkkernels --bench [--level] [--entry]         speeds instead of checks
  *     checkkernels --list                              levels, entries and faults
  */
 #include <stdarg.h>
@@ -175,7 +175,7 @@ int main(int argc, char **argv)
         return 0;
     }
     if (strcmp(verb, "--bench") == 0) {
-        bench_run(&tables);
+        bench_run(&tables, entry);
         return 0;
     }
     if (strcmp(verb, "--self-test") == 0) {

@@ -6,6 +6,7 @@
 #include "src/kernels/gemm.h"
 
 enum { LANES = 8, VECTORS = SD_PANEL / LANES, STRIP_VECTORS = 2 };
+enum { STRIPS = VECTORS / STRIP_VECTORS, STRIP_OUTPUTS = STRIP_VECTORS * LANES };
 
 SD_INLINE void load_sums(__m256 acc[][VECTORS], const float *sums, const int rows, const int vectors)
 {
@@ -25,10 +26,15 @@ SD_INLINE void store_sums(float *sums, __m256 acc[][VECTORS], const int rows, co
     }
 }
 
-SD_INLINE void prefetch_vectors(const void *w, size_t ahead, const int vectors)
+SD_INLINE void fetch_lines(sd_gemm_fetch *fetch, const int lines)
 {
-    for (int line = 0; line < vectors / 2; line++) {
-        _mm_prefetch((const char *)w + ahead + 64 * line, _MM_HINT_T0);
+    for (int j = 0; j < lines; j++) {
+        if (fetch->far) {
+            _mm_prefetch(fetch->next, _MM_HINT_T1);
+        } else {
+            _mm_prefetch(fetch->next, _MM_HINT_T0);
+        }
+        fetch->next += fetch->spread;
     }
 }
 
@@ -46,12 +52,12 @@ SD_INLINE void add_products(__m256 acc[][VECTORS], const int rows, const float *
 
 /* A strip is `vectors` vectors of outputs, from the one at w and sums. */
 SD_INLINE void strip_f32(float *sums, const int rows, const int vectors, const float *x, size_t x_stride, const float *w,
-                         int inputs, size_t ahead)
+                         int inputs, sd_gemm_fetch fetch)
 {
     __m256 acc[SD_GEMM_TILE_ROWS][VECTORS], column[VECTORS];
     load_sums(acc, sums, rows, vectors);
     for (int i = 0; i < inputs; i++, w += SD_PANEL) {
-        prefetch_vectors(w, ahead, vectors);
+        fetch_lines(&fetch, vectors / STRIP_VECTORS);
         for (int j = 0; j < vectors; j++) {
             column[j] = _mm256_load_ps(w + j * LANES);
         }
@@ -79,13 +85,13 @@ SD_INLINE void odd_inputs(__m256 *column, const uint32_t *w, const int vectors)
 }
 
 SD_INLINE void strip_bf16(float *sums, const int rows, const int vectors, const float *x, size_t x_stride,
-                          const uint32_t *w, int inputs, size_t ahead)
+                          const uint32_t *w, int inputs, sd_gemm_fetch fetch)
 {
     __m256 acc[SD_GEMM_TILE_ROWS][VECTORS], column[VECTORS];
     load_sums(acc, sums, rows, vectors);
     int i = 0;
     for (; i + 1 < inputs; i += 2, w += SD_PANEL) {
-        prefetch_vectors(w, ahead, vectors);
+        fetch_lines(&fetch, vectors / STRIP_VECTORS);
         even_inputs(column, w, vectors);
         add_products(acc, rows, x + i, x_stride, column, vectors);
         odd_inputs(column, w, vectors);
@@ -98,48 +104,59 @@ SD_INLINE void strip_bf16(float *sums, const int rows, const int vectors, const 
     store_sums(sums, acc, rows, vectors);
 }
 
-static void tile_f32(float *sums, int rows, const float *x, size_t x_stride, const void *w, int inputs, size_t ahead)
+/* Each of the strips fetches its share of the next slice. */
+static sd_gemm_fetch share_of_strip(sd_gemm_fetch fetch, int strip, int columns)
+{
+    fetch.next += (size_t)strip * (size_t)columns * fetch.spread;
+    return fetch;
+}
+
+static void tile_f32(float *sums, int rows, const float *x, size_t x_stride, const void *w, int inputs,
+                     sd_gemm_fetch fetch)
 {
     if (rows == 1) {
-        strip_f32(sums, 1, VECTORS, x, x_stride, w, inputs, ahead);
+        strip_f32(sums, 1, VECTORS, x, x_stride, w, inputs, fetch);
         return;
     }
-    for (int o = 0; o < SD_PANEL; o += STRIP_VECTORS * LANES) {
-        const float *strip = (const float *)w + o;
+    for (int i = 0; i < STRIPS; i++, sums += STRIP_OUTPUTS) {
+        const float *strip = (const float *)w + i * STRIP_OUTPUTS;
+        const sd_gemm_fetch share = share_of_strip(fetch, i, inputs);
         switch (rows) {
-        case 2: strip_f32(sums + o, 2, STRIP_VECTORS, x, x_stride, strip, inputs, ahead); break;
-        case 3: strip_f32(sums + o, 3, STRIP_VECTORS, x, x_stride, strip, inputs, ahead); break;
-        case 4: strip_f32(sums + o, 4, STRIP_VECTORS, x, x_stride, strip, inputs, ahead); break;
-        case 5: strip_f32(sums + o, 5, STRIP_VECTORS, x, x_stride, strip, inputs, ahead); break;
-        default: strip_f32(sums + o, 6, STRIP_VECTORS, x, x_stride, strip, inputs, ahead); break;
+        case 2: strip_f32(sums, 2, STRIP_VECTORS, x, x_stride, strip, inputs, share); break;
+        case 3: strip_f32(sums, 3, STRIP_VECTORS, x, x_stride, strip, inputs, share); break;
+        case 4: strip_f32(sums, 4, STRIP_VECTORS, x, x_stride, strip, inputs, share); break;
+        case 5: strip_f32(sums, 5, STRIP_VECTORS, x, x_stride, strip, inputs, share); break;
+        default: strip_f32(sums, 6, STRIP_VECTORS, x, x_stride, strip, inputs, share); break;
         }
     }
 }
 
-static void tile_bf16(float *sums, int rows, const float *x, size_t x_stride, const void *w, int inputs, size_t ahead)
+static void tile_bf16(float *sums, int rows, const float *x, size_t x_stride, const void *w, int inputs,
+                      sd_gemm_fetch fetch)
 {
     if (rows == 1) {
-        strip_bf16(sums, 1, VECTORS, x, x_stride, w, inputs, ahead);
+        strip_bf16(sums, 1, VECTORS, x, x_stride, w, inputs, fetch);
         return;
     }
-    for (int o = 0; o < SD_PANEL; o += STRIP_VECTORS * LANES) {
-        const uint32_t *strip = (const uint32_t *)w + o;
+    for (int i = 0; i < STRIPS; i++, sums += STRIP_OUTPUTS) {
+        const uint32_t *strip = (const uint32_t *)w + i * STRIP_OUTPUTS;
+        const sd_gemm_fetch share = share_of_strip(fetch, i, (inputs + 1) / 2);
         switch (rows) {
-        case 2: strip_bf16(sums + o, 2, STRIP_VECTORS, x, x_stride, strip, inputs, ahead); break;
-        case 3: strip_bf16(sums + o, 3, STRIP_VECTORS, x, x_stride, strip, inputs, ahead); break;
-        case 4: strip_bf16(sums + o, 4, STRIP_VECTORS, x, x_stride, strip, inputs, ahead); break;
-        case 5: strip_bf16(sums + o, 5, STRIP_VECTORS, x, x_stride, strip, inputs, ahead); break;
-        default: strip_bf16(sums + o, 6, STRIP_VECTORS, x, x_stride, strip, inputs, ahead); break;
+        case 2: strip_bf16(sums, 2, STRIP_VECTORS, x, x_stride, strip, inputs, share); break;
+        case 3: strip_bf16(sums, 3, STRIP_VECTORS, x, x_stride, strip, inputs, share); break;
+        case 4: strip_bf16(sums, 4, STRIP_VECTORS, x, x_stride, strip, inputs, share); break;
+        case 5: strip_bf16(sums, 5, STRIP_VECTORS, x, x_stride, strip, inputs, share); break;
+        default: strip_bf16(sums, 6, STRIP_VECTORS, x, x_stride, strip, inputs, share); break;
         }
     }
 }
 
 void sd_avx2_gemm_f32(const sd_gemm *g, int first_panel, int last_panel)
 {
-    sd_gemm_blocked(g, first_panel, last_panel, tile_f32);
+    sd_gemm_blocked(g, first_panel, last_panel, tile_f32, 1);
 }
 
 void sd_avx2_gemm_bf16(const sd_gemm *g, int first_panel, int last_panel)
 {
-    sd_gemm_blocked(g, first_panel, last_panel, tile_bf16);
+    sd_gemm_blocked(g, first_panel, last_panel, tile_bf16, 1);
 }

@@ -24,10 +24,15 @@ SD_INLINE void store_sums(float *sums, __m512 acc[][VECTORS], const int rows)
     }
 }
 
-SD_INLINE void prefetch_column(const void *w, size_t ahead)
+SD_INLINE void fetch_lines(sd_gemm_fetch *fetch, const int lines)
 {
-    for (size_t line = 0; line < SD_PANEL * sizeof(float); line += 64) {
-        _mm_prefetch((const char *)w + ahead + line, _MM_HINT_T0);
+    for (int j = 0; j < lines; j++) {
+        if (fetch->far) {
+            _mm_prefetch(fetch->next, _MM_HINT_T1);
+        } else {
+            _mm_prefetch(fetch->next, _MM_HINT_T0);
+        }
+        fetch->next += fetch->spread;
     }
 }
 
@@ -44,13 +49,13 @@ SD_INLINE void add_products(__m512 acc[][VECTORS], const int rows, const float *
 }
 
 SD_INLINE void tile_f32(float *sums, const int rows, const float *x, size_t x_stride, const float *w, int inputs,
-                        size_t ahead)
+                        sd_gemm_fetch fetch)
 {
     __m512 acc[SD_GEMM_TILE_ROWS][VECTORS];
     load_sums(acc, sums, rows);
     for (int i = 0; i < inputs; i++, w += SD_PANEL) {
         __m512 column[VECTORS];
-        prefetch_column(w, ahead);
+        fetch_lines(&fetch, 4);
         for (int j = 0; j < VECTORS; j++) {
             column[j] = _mm512_load_ps(w + j * LANES);
         }
@@ -76,13 +81,13 @@ SD_INLINE void odd_inputs(__m512 column[VECTORS], const uint32_t *w)
 }
 
 SD_INLINE void tile_bf16(float *sums, const int rows, const float *x, size_t x_stride, const uint32_t *w, int inputs,
-                         size_t ahead)
+                         sd_gemm_fetch fetch)
 {
     __m512 acc[SD_GEMM_TILE_ROWS][VECTORS], column[VECTORS];
     load_sums(acc, sums, rows);
     int i = 0;
     for (; i + 1 < inputs; i += 2, w += SD_PANEL) {
-        prefetch_column(w, ahead);
+        fetch_lines(&fetch, 4);
         even_inputs(column, w);
         add_products(acc, rows, x + i, x_stride, column);
         odd_inputs(column, w);
@@ -95,37 +100,37 @@ SD_INLINE void tile_bf16(float *sums, const int rows, const float *x, size_t x_s
     store_sums(sums, acc, rows);
 }
 
-static void tile_f32_rows(float *sums, int rows, const float *x, size_t x_stride, const void *w, int inputs, size_t ahead)
+static void tile_f32_rows(float *sums, int rows, const float *x, size_t x_stride, const void *w, int inputs, sd_gemm_fetch fetch)
 {
     switch (rows) {
-    case 1: tile_f32(sums, 1, x, x_stride, w, inputs, ahead); break;
-    case 2: tile_f32(sums, 2, x, x_stride, w, inputs, ahead); break;
-    case 3: tile_f32(sums, 3, x, x_stride, w, inputs, ahead); break;
-    case 4: tile_f32(sums, 4, x, x_stride, w, inputs, ahead); break;
-    case 5: tile_f32(sums, 5, x, x_stride, w, inputs, ahead); break;
-    default: tile_f32(sums, 6, x, x_stride, w, inputs, ahead); break;
+    case 1: tile_f32(sums, 1, x, x_stride, w, inputs, fetch); break;
+    case 2: tile_f32(sums, 2, x, x_stride, w, inputs, fetch); break;
+    case 3: tile_f32(sums, 3, x, x_stride, w, inputs, fetch); break;
+    case 4: tile_f32(sums, 4, x, x_stride, w, inputs, fetch); break;
+    case 5: tile_f32(sums, 5, x, x_stride, w, inputs, fetch); break;
+    default: tile_f32(sums, 6, x, x_stride, w, inputs, fetch); break;
     }
 }
 
 static void tile_bf16_rows(float *sums, int rows, const float *x, size_t x_stride, const void *w, int inputs,
-                           size_t ahead)
+                           sd_gemm_fetch fetch)
 {
     switch (rows) {
-    case 1: tile_bf16(sums, 1, x, x_stride, w, inputs, ahead); break;
-    case 2: tile_bf16(sums, 2, x, x_stride, w, inputs, ahead); break;
-    case 3: tile_bf16(sums, 3, x, x_stride, w, inputs, ahead); break;
-    case 4: tile_bf16(sums, 4, x, x_stride, w, inputs, ahead); break;
-    case 5: tile_bf16(sums, 5, x, x_stride, w, inputs, ahead); break;
-    default: tile_bf16(sums, 6, x, x_stride, w, inputs, ahead); break;
+    case 1: tile_bf16(sums, 1, x, x_stride, w, inputs, fetch); break;
+    case 2: tile_bf16(sums, 2, x, x_stride, w, inputs, fetch); break;
+    case 3: tile_bf16(sums, 3, x, x_stride, w, inputs, fetch); break;
+    case 4: tile_bf16(sums, 4, x, x_stride, w, inputs, fetch); break;
+    case 5: tile_bf16(sums, 5, x, x_stride, w, inputs, fetch); break;
+    default: tile_bf16(sums, 6, x, x_stride, w, inputs, fetch); break;
     }
 }
 
 void sd_avx512_gemm_f32(const sd_gemm *g, int first_panel, int last_panel)
 {
-    sd_gemm_blocked(g, first_panel, last_panel, tile_f32_rows);
+    sd_gemm_blocked(g, first_panel, last_panel, tile_f32_rows, SD_GEMM_TILE_ROWS);
 }
 
 void sd_avx512_gemm_bf16(const sd_gemm *g, int first_panel, int last_panel)
 {
-    sd_gemm_blocked(g, first_panel, last_panel, tile_bf16_rows);
+    sd_gemm_blocked(g, first_panel, last_panel, tile_bf16_rows, SD_GEMM_TILE_ROWS);
 }
