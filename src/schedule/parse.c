@@ -133,9 +133,7 @@ int sd_schedule_parse(sd_schedule_options *options, const char *text, sd_error *
     if ((seen & list) && (seen & line)) {
         return sd_fail(err, SD_ERR_ARG, "schedule: budgets= lists every step, so max=, min= and horizon= have no place beside it");
     }
-    if (seen & (list | line)) {
-        options->full = false;
-    }
+    options->full = false; /* without a budget all layers run all the same, but what was given is checked, not ignored */
     if ((seen & line) && options->budgets) {
         sd_free((void *)(uintptr_t)options->budgets);
         options->budgets = NULL;

@@ -25,6 +25,9 @@ void sd_schedule_options_default(sd_schedule_options *options)
     *options = (sd_schedule_options){.full = true, .warmup = 1, .prompt = SD_PROMPT_FULL};
 }
 
+/* Speedups are written in decimals: where one makes a half exactly, the last bit of its double must not decide. */
+static double round_half_up(double x) { return floor(x + 0.5 + 1e-9); }
+
 static int clamp(double x, int low, int high) { return x < low ? low : x > high ? high : (int)x; }
 
 int sd_schedule_preset(sd_schedule_options *options, int n_layers, double speedup, sd_error *err)
@@ -38,10 +41,10 @@ int sd_schedule_preset(sd_schedule_options *options, int n_layers, double speedu
                        n_layers - 1, n_layers);
     }
     double mean = n_layers / speedup;
-    double max = floor(4.0 / 3.0 * mean + 0.5), min = floor(2.0 / 3.0 * mean + 0.5);
+    double max = round_half_up(4.0 / 3.0 * mean), min = round_half_up(2.0 / 3.0 * mean);
     if (max > n_layers) { /* cut at the top: the other end rises by as much, so that the mean stays L/s */
         max = n_layers;
-        min = floor(2 * mean - n_layers + 0.5);
+        min = round_half_up(2 * mean - n_layers);
     }
     options->full = speedup == 1;
     options->max_layers = clamp(max, low, n_layers);
