@@ -96,7 +96,11 @@ def preset(n_layers, speedup, horizon, warmup=1, prompt="full"):
     def clamp(k):
         return min(max(k, warmup + 1), n_layers)
 
-    k_max, k_min = clamp(round_half_up(mean * 4 / 3)), clamp(round_half_up(mean * 2 / 3))
+    k_max, k_min = round_half_up(mean * 4 / 3), round_half_up(mean * 2 / 3)
+    if k_max > n_layers:  # cut at the top: the other end rises by as much, so that the mean stays L/s
+        k_max, k_min = n_layers, round_half_up(2 * mean - n_layers)
+    k_max = clamp(k_max)
+    k_min = min(clamp(k_min), k_max)
     return skipdecode(n_layers, k_max, k_min, horizon, warmup, prompt)
 
 
