@@ -10,7 +10,7 @@ int sd_json_parse(json_t **out, const char *text, size_t len, const char *name, 
     json_error_t je;
     *out = json_loadb(text, len, JSON_REJECT_DUPLICATES | JSON_DECODE_INT_AS_REAL | JSON_DECODE_ANY, &je);
     if (!*out) {
-        if (json_error_code(&je) == json_error_out_of_memory) {
+        if (json_error_code(&je) == json_error_out_of_memory || je.text[0] == '\0') { /* it has no words for it */
             return sd_fail(err, SD_ERR_MEMORY, "%s: out of memory while parsing JSON", name);
         }
         return sd_fail(err, SD_ERR_FORMAT, "%s: not valid JSON at line %d, column %d: %s", name, je.line, je.column,

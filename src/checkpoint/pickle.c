@@ -666,10 +666,10 @@ static int run(sd_pickle_machine *m)
     if (m->at != m->size) {
         return sd_pickle_fail(m, SD_ERR_FORMAT, "%zu bytes follow the end", m->size - m->at);
     }
-    if (m->n_stack != 1 || !peek(m)) {
+    if (m->n_stack != 1) {
         return sd_pickle_fail(m, SD_ERR_FORMAT, "expected one value at the end, found %zu", m->n_stack);
     }
-    return SD_OK;
+    return peek(m) ? SD_OK : SD_ERR_FORMAT;
 }
 
 static void clear(sd_pickle_machine *m)

@@ -124,15 +124,17 @@ static int by_begin(const void *a, const void *b)
     return (x->end > y->end) - (x->end < y->end);
 }
 
-/* The format wants the tensors to tile the data: bytes that belong to none, or to two, could hide something. */
-static int check_tiling(const sd_tensor_entry *entries, size_t n, const source *src, sd_error *err)
+/* The format wants the tensors, from list entry `first` on, to tile the data: bytes that belong to none, or to two,
+ * could hide something. */
+static int check_tiling(const sd_tensor_list *list, size_t first, const source *src, sd_error *err)
 {
+    size_t n = list->n - first;
     range *ranges = sd_malloc(n, sizeof *ranges);
     if (!ranges) {
         return sd_fail_memory(err, n * sizeof *ranges, "the tensors' ranges");
     }
     for (size_t i = 0; i < n; i++) {
-        const sd_tensor *t = &entries[i].tensor;
+        const sd_tensor *t = &list->entries[first + i].tensor;
         uint64_t begin = (uint64_t)((const unsigned char *)t->data - src->data);
         ranges[i] = (range){begin, begin + (uint64_t)t->n_elements * sd_dtype_size(t->dtype), t->name};
     }
@@ -185,7 +187,7 @@ static int read_tensors(sd_tensor_list *list, const json_t *header, const source
             return SD_ERR_MEMORY;
         }
     }
-    return check_tiling(list->entries + first, list->n - first, src, err);
+    return check_tiling(list, first, src, err);
 }
 
 static int read_file(sd_tensor_list *list, const unsigned char *bytes, size_t size, const char *path, sd_error *err)
