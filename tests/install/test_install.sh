@@ -55,6 +55,6 @@ find_package)
 *) die "unknown way" ;;
 esac
 
-output=$("$work/minimal" "$model") || die "minimal failed on $model: $output"
+output=$("$work/minimal" "$model" "name[Blue Heron], food[Thai]") || die "minimal failed on $model: $output"
 [ -n "$output" ] || die "minimal printed nothing"
 echo "install/$way: minimal.c compiled and printed: $(printf '%s\n' "$output" | head -n 1)"
