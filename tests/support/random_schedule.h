@@ -10,8 +10,8 @@
 /* Uniform in low .. high. */
 int sd_random_int(sd_rng *rng, int low, int high);
 
-/* Draws a whole policy for a model of n_layers: SkipDecode's ranking or a random one, and budgets as below. options comes
- * from sd_schedule_options_default; release with sd_schedule_options_clear. */
+/* Draws a whole policy for a model of n_layers: SkipDecode's ranking or a random one, and budgets as below. options
+ * comes from sd_schedule_options_default; release with sd_schedule_options_clear. */
 void sd_random_policy(sd_schedule_options *options, int n_layers, sd_rng *rng);
 
 /* New budgets and a new prompt budget for the same ranking, as the rows of one batch may have them: a line or a list, a

@@ -73,7 +73,8 @@ static void every_key_lands_in_its_field(void **state)
 static void a_text_without_a_budget_is_full_depth(void **state)
 {
     (void)state;
-    const char *const texts[] = {"full", "warmup=2", "prompt=max", "ranking=0:2:1:3", "horizon=5", "max=4", "budgets=4"};
+    const char *const texts[] = {"full",      "warmup=2", "prompt=max", "ranking=0:2:1:3",
+                                 "horizon=5", "max=4",    "budgets=4"};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         sd_schedule *s = good(texts[i], 4, 8);
         assert_true(sd_schedule_is_full(s));
@@ -135,39 +136,42 @@ static void a_schedules_text_gives_it_again(void **state)
 static void mistakes_are_named(void **state)
 {
     (void)state;
-    static const char pair[] = "key=value", whole[] = "expected an integer of at least 1", list[] = "integers separated by colons";
-    static const char once[] = "comes twice", range[] = "outside 2 .. 8", falls[] = "may only fall", every[] = "every one";
-    static const char prompt[] = "full, max or a number of layers", permutation[] = "expected a permutation of 0 .. 7";
+    static const char pair[] = "key=value", whole[] = "expected an integer of at least 1", once[] = "comes twice",
+                      list[] = "integers separated by colons", range[] = "outside 2 .. 8", falls[] = "may only fall",
+                      prompt[] = "full, max or a number of layers", every[] = "every one",
+                      permutation[] = "expected a permutation of 0 .. 7";
     const struct {
         const char *text, *key, *expected;
     } mistakes[] = {
         {"", "\"\"", pair}, {",", "\"\"", pair}, {"max", "\"max\"", pair}, {"max=4,", "\"\"", pair},
-        {",max=4", "\"\"", pair}, {"max=4,,min=2", "\"\"", pair}, {"FULL", "\"FULL\"", pair}, {"full,max=3", "\"full\"", pair},
-        {"max=4 min=2", "max", whole}, {"max:4", "\"max:4\"", pair}, {"=4", "unknown key \"\"", "ranking"},
-        {"maximum=4", "\"maximum\"", "warmup, max, min"}, {"Max=4", "\"Max\"", "warmup, max, min"},
-        {" max=4", "\" max\"", "warmup, max, min"}, {"max =4", "\"max \"", "warmup, max, min"},
-        {"max=", "max", whole}, {"max=x", "max", whole}, {"max=4x", "max", whole}, {"max= 4", "max", whole},
-        {"max=4.5", "max", whole}, {"max=+4", "max", whole}, {"max=0", "max", whole}, {"max=-1", "max", whole},
-        {"max=--1", "max", whole}, {"max=1-1", "max", whole}, {"max=-", "max", whole}, {"max=0x4", "max", whole},
-        {"max=99999999999", "max", whole}, {"max=99999999999999999999999999", "max", whole},
-        {"min=", "min", whole}, {"min=0", "min", whole}, {"horizon=0", "horizon", whole}, {"horizon=1e3", "horizon", whole},
-        {"warmup=-1", "warmup", "at least 0"}, {"warmup=", "warmup", "at least 0"}, {"warmup=8", "warmup=8", "0 .. 7"},
+        {",max=4", "\"\"", pair}, {"max=4,,min=2", "\"\"", pair}, {"FULL", "\"FULL\"", pair},
+        {"full,max=3", "\"full\"", pair}, {"max=4 min=2", "max", whole}, {"max:4", "\"max:4\"", pair},
+        {"=4", "unknown key \"\"", "ranking"}, {"maximum=4", "\"maximum\"", "warmup, max, min"},
+        {"Max=4", "\"Max\"", "warmup, max, min"}, {" max=4", "\" max\"", "warmup, max, min"},
+        {"max =4", "\"max \"", "warmup, max, min"}, {"max=", "max", whole}, {"max=x", "max", whole},
+        {"max=4x", "max", whole}, {"max= 4", "max", whole}, {"max=4.5", "max", whole}, {"max=+4", "max", whole},
+        {"max=0", "max", whole}, {"max=-1", "max", whole}, {"max=--1", "max", whole}, {"max=1-1", "max", whole},
+        {"max=-", "max", whole}, {"max=0x4", "max", whole}, {"max=99999999999", "max", whole},
+        {"max=99999999999999999999999999", "max", whole}, {"min=", "min", whole}, {"min=0", "min", whole},
+        {"horizon=0", "horizon", whole}, {"horizon=1e3", "horizon", whole}, {"warmup=-1", "warmup", "at least 0"},
+        {"warmup=", "warmup", "at least 0"}, {"warmup=8", "warmup=8", "0 .. 7"},
         {"warmup=1,warmup=1", "\"warmup\"", once}, {"max=4,min=2,max=4", "\"max\"", once},
         {"budgets=4,budgets=4", "\"budgets\"", once}, {"prompt=max,prompt=max", "\"prompt\"", once},
         {"max=9", "max", range}, {"max=1", "max", range}, {"max=4,min=1", "min", range}, {"min=9", "min", range},
         {"warmup=3,max=3", "max", "outside 4 .. 8"}, {"max=3,min=4", "min=4", falls},
-        {"max=4,min=2,horizon=1048577", "horizon 1048577", "1 .. 1048576"},
-        {"budgets=", "budgets", list}, {"budgets=4:", "budgets", list}, {"budgets=:4", "budgets", list},
-        {"budgets=4::2", "budgets", list}, {"budgets=4;2", "budgets", list}, {"budgets=4: 2", "budgets", list},
+        {"max=4,min=2,horizon=1048577", "horizon 1048577", "1 .. 1048576"}, {"budgets=", "budgets", list},
+        {"budgets=4:", "budgets", list}, {"budgets=:4", "budgets", list}, {"budgets=4::2", "budgets", list},
+        {"budgets=4;2", "budgets", list}, {"budgets=4: 2", "budgets", list},
         {"budgets=4:x:2", "value 2 is \"x\"", list}, {"budgets=4:99999999999", "value 2", list},
         {"budgets=3:4", "step 1 runs 4", falls}, {"budgets=6:5:5:3:4:2", "step 4 runs 4", falls},
         {"budgets=9", "budgets", range}, {"budgets=4:1", "budgets", range}, {"budgets=0", "budgets", range},
-        {"budgets=-3", "budgets", range}, {"budgets=4,max=4", "budgets=", "no place"}, {"min=2,budgets=4", "budgets=", "no place"},
-        {"budgets=4,horizon=3", "budgets=", "no place"},
+        {"budgets=-3", "budgets", range}, {"budgets=4,max=4", "budgets=", "no place"},
+        {"min=2,budgets=4", "budgets=", "no place"}, {"budgets=4,horizon=3", "budgets=", "no place"},
         {"prompt=", "prompt", prompt}, {"prompt=none", "prompt", prompt}, {"prompt=-1", "prompt", prompt},
-        {"prompt=0", "prompt", prompt}, {"max=4,prompt=3", "prompt=3", "4 .. 8 layers"}, {"max=4,prompt=9", "prompt=9", "4 .. 8 layers"},
-        {"budgets=6:2,prompt=5", "prompt=5", "6 .. 8 layers"},
-        {"ranking=", "ranking", list}, {"ranking=0:1", "ranking", every}, {"ranking=0:1:2:3:4:5:6:7:8", "ranking", every},
+        {"prompt=0", "prompt", prompt}, {"max=4,prompt=3", "prompt=3", "4 .. 8 layers"},
+        {"max=4,prompt=9", "prompt=9", "4 .. 8 layers"}, {"budgets=6:2,prompt=5", "prompt=5", "6 .. 8 layers"},
+        {"ranking=", "ranking", list}, {"ranking=0:1", "ranking", every},
+        {"ranking=0:1:2:3:4:5:6:7:8", "ranking", every},
         {"ranking=0:1:2:3:4:5:6:6", "layer 6 at place 7 comes twice", permutation},
         {"ranking=0:1:2:3:4:5:6:8", "layer 8 at place 7 does not exist", permutation},
         {"ranking=0:1:2:3:4:5:6:-1", "layer -1 at place 7", permutation}, {"ranking=all", "ranking", list},
@@ -179,8 +183,8 @@ static void mistakes_are_named(void **state)
         assert_null(schedule);
         if (rc != SD_ERR_ARG || err.code != rc || !strstr(err.message, mistakes[i].key) ||
             !strstr(err.message, mistakes[i].expected)) {
-            fail_msg("\"%s\" is answered with %d, \"%s\"; expected SD_ERR_ARG with \"%s\" and \"%s\"", mistakes[i].text, rc,
-                     err.message, mistakes[i].key, mistakes[i].expected);
+            fail_msg("\"%s\" is answered with %d, \"%s\"; expected SD_ERR_ARG with \"%s\" and \"%s\"", mistakes[i].text,
+                     rc, err.message, mistakes[i].key, mistakes[i].expected);
         }
     }
 }
@@ -198,14 +202,17 @@ static void numbers_that_fields_cannot_hold_are_named(void **state)
         {{.full = true}, 4, 0, "max_tokens is 0"}, {{.max_layers = -2}, 4, 4, "max: a budget of -2"},
         {{.min_layers = -2}, 4, 4, "min: a budget of -2"}, {{.horizon = -1}, 4, 4, "horizon -1"},
         {{.warmup = -1}, 4, 4, "warmup=-1"}, {{.prompt = -3}, 4, 4, "prompt=-3"},
-        {{.budgets = two, .n_budgets = 0}, 4, 4, "budgets: 0 values"}, {{.budgets = two, .n_budgets = -1}, 4, 4, "budgets: -1"},
-        {{.ranking = two, .n_ranking = 2}, 4, 4, "ranking: 2 layers"}, {{.max_layers = 4}, 4, INT32_MAX, "horizon 2147483647"},
+        {{.budgets = two, .n_budgets = 0}, 4, 4, "budgets: 0 values"},
+        {{.budgets = two, .n_budgets = -1}, 4, 4, "budgets: -1"},
+        {{.ranking = two, .n_ranking = 2}, 4, 4, "ranking: 2 layers"},
+        {{.max_layers = 4}, 4, INT32_MAX, "horizon 2147483647"},
     };
     for (size_t i = 0; i < sizeof mistakes / sizeof *mistakes; i++) {
         sd_error err = {0};
         sd_schedule *s = (sd_schedule *)(uintptr_t)&err;
-        sd_assert_fails(sd_schedule_create(&s, mistakes[i].n_layers, mistakes[i].max_tokens, &mistakes[i].options, &err),
-                        SD_ERR_ARG, &err, mistakes[i].part);
+        sd_assert_fails(
+            sd_schedule_create(&s, mistakes[i].n_layers, mistakes[i].max_tokens, &mistakes[i].options, &err),
+            SD_ERR_ARG, &err, mistakes[i].part);
         assert_null(s);
     }
 }
@@ -257,7 +264,8 @@ static void the_picture_shows_the_sets(void **state)
 static void an_allocation_that_fails_is_an_error(void **state)
 {
     (void)state;
-    const char *const texts[] = {"full", "max=6,min=2,horizon=40,prompt=7", "budgets=6:5:4:3:2,ranking=7:6:5:4:3:2:1:0"};
+    const char *const texts[] = {"full", "max=6,min=2,horizon=40,prompt=7",
+                                 "budgets=6:5:4:3:2,ranking=7:6:5:4:3:2:1:0"};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         int rc = SD_ERR_MEMORY;
         for (long n = 1; rc != SD_OK; n++) {
