@@ -1,14 +1,14 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 #
-# Every fault of broken_kernels.c, planted at every level that this machine has, must turn one of the kernel tests red.
+# Every fault of broken_kernels.c, planted at every level that this machine has, must turn one of the tests red.
 #
 #   run.sh "ref;avx2;avx512" PROGRAM...
 set -u
 here=$(dirname "$0")
 levels=$(echo "$1" | tr ';' ' ')
 shift
-[ $# -gt 0 ] || { echo "negative: there are no kernel tests to try"; exit 1; }
+[ $# -gt 0 ] || { echo "negative: there are no tests to try"; exit 1; }
 
 faults=$(sed -n 's/^    {"\([a-z0-9_]*\)", {\..*/\1/p' "$here/broken_kernels.c")
 out=$(mktemp)
@@ -54,7 +54,7 @@ for level in $levels; do
         done
         if [ -z "$noticed" ]; then
             missed=$((missed + 1))
-            echo "negative: NOT NOTICED by any kernel test: $fault at level $level"
+            echo "negative: NOT NOTICED by any test: $fault at level $level"
         fi
     done
 done
