@@ -2,8 +2,8 @@
  *
  * Kernels that are wrong on purpose. Linked into the kernel tests with --wrap, this file stands between a level's init
  * function and the table it fills, and plants the fault that SKIPDECODE_BREAK="level:fault" names; without the variable
- * nothing changes. tests/negative/run.sh demands that the tests notice every fault at every level. What only a guard band
- * or an exact tie shows is planted by checkkernels --self-test instead. */
+ * nothing changes. tests/negative/run.sh demands that the tests notice every fault at every level. What only a guard
+ * band or an exact tie shows is planted by checkkernels --self-test instead. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -15,8 +15,9 @@ failed=0
 # A tree that every checker accepts.
 fresh_tree() {
     rm -rf "$work/tree"
-    mkdir -p "$work/tree/include/skipdecode" "$work/tree/src/base" "$work/tree/src/engine" "$work/tree/src/kernels" \
-        "$work/tree/cli" "$work/tree/docs"
+    for folder in include/skipdecode src/base src/engine src/kernels cli docs models; do
+        mkdir -p "$work/tree/$folder"
+    done
     cd "$work/tree" || exit 1
     licence='/* SPDX-License-Identifier: MIT */'
     printf '%s\n#include <stddef.h>\n' "$licence" >include/skipdecode/skipdecode.h
@@ -41,11 +42,14 @@ END
 Run `make check`; see `src/engine/kv.c`, `engine/kv.c`, `src/*/kv.h` and [the manual](docs/skipdecode.1).
 Use `--batch`, `skipdecode generate DIR --batch 4`, or `ctest --quiet`.
 
-    make is only prose here
+    make check
+    ./skipdecode generate models/.. --batch 4
+
+Prose that says make and --quiet, and https://example.org/docs/GONE.md.
 
 ```sh
 make check JOBS=2          # comment
-build/skipdecode generate models/x \
+build/skipdecode generate models/ \
     --batch 4 | tee log --append
 cmake --preset release
 ```
@@ -135,8 +139,9 @@ drifted() { # $1: line to append to README.md, $2: what the message must hold
 }
 # shellcheck disable=SC2016
 {
-    drifted 'See `src/engine/gone.c`.' 'src/engine/gone.c. does not exist'
-    drifted 'See `engine/gone.c`.' 'does not exist in src/'
+    drifted 'See `src/engine/gone.c`.' 'src/engine/gone.c does not exist'
+    drifted 'See src/engine/gone.c.' 'src/engine/gone.c does not exist'
+    drifted 'See `engine/gone.c`.' 'engine/gone.c does not exist'
     drifted 'See `src/*/gone*.c`.' 'does not exist'
     drifted 'See `src/engine/gone.c:12`.' 'does not exist'
     drifted 'See [this](docs/GONE.md#part).' 'leads nowhere'
@@ -145,6 +150,9 @@ drifted() { # $1: line to append to README.md, $2: what the message must hold
     drifted 'Run `skipdecode generate DIR --gone=1`.' 'no option --gone'
     drifted 'Run `skipdecode gone DIR`.' 'no verb gone'
     drifted "$(printf '```\nbuild/skipdecode generate x \\\n  --gone\n```')" 'no option --gone'
+    drifted "$(printf '\n    make gone')" 'no target gone'
+    drifted "$(printf '\n    skipdecode generate x \\\n  --gone')" 'no option --gone'
+    drifted "$(printf '\n    ls src/engine/gone.c')" 'does not exist'
     drifted "$(printf '```\nmake gone\n```')" 'no target gone'
 }
 fresh_tree
