@@ -203,10 +203,53 @@ static void test_map(void **state)
     sd_map_free(&map);
 }
 
+/* The key of sd_vocab.by_bytes for a token of 16 bytes. */
+static uint64_t hash_of_16(const uint64_t words[2])
+{
+    uint64_t h = 2 * 16 + 1;
+    h = sd_map_mix(h ^ words[0]) * 0xD6E8FEB86659FD93u;
+    h = sd_map_mix(h ^ words[1]) * 0xD6E8FEB86659FD93u;
+    return sd_map_mix(h) * 0xD6E8FEB86659FD93u;
+}
+
+static void add_16(sd_vocab *vocab, int id, const uint64_t words[2])
+{
+    sd_buf text = {0};
+    sd_error err = {0};
+    for (size_t i = 0; i < 16; i++) {
+        toy_add_byte(&text, ((const unsigned char *)words)[i]);
+    }
+    sd_assert_ok(sd_vocab_add(vocab, id, text.data, text.len, &err), &err);
+    sd_buf_free(&text);
+}
+
+/* Two tokens with the same hash, made by undoing in the second word what the first one changes, are still two tokens,
+ * and a third byte string with that hash is none. */
+static void test_tokens_of_equal_hash(void **state)
+{
+    (void)state;
+    uint64_t words[3][2] = {{11, 7}, {12, 0}, {13, 0}};
+    uint64_t first = sd_map_mix((2 * 16 + 1) ^ words[0][0]) * 0xD6E8FEB86659FD93u;
+    for (size_t i = 1; i < 3; i++) {
+        words[i][1] = words[0][1] ^ first ^ (sd_map_mix((2 * 16 + 1) ^ words[i][0]) * 0xD6E8FEB86659FD93u);
+        assert_true(hash_of_16(words[i]) == hash_of_16(words[0]));
+    }
+    sd_vocab vocab;
+    start_vocab(&vocab);
+    add_16(&vocab, 300, words[0]);
+    add_16(&vocab, 301, words[1]);
+    assert_int_equal(sd_map_get(&vocab.by_bytes, hash_of_16(words[0])), 300); /* the hash here is the hash there */
+    assert_int_equal(sd_vocab_of_bytes(&vocab, (const char *)words[0], 16), 300);
+    assert_int_equal(sd_vocab_of_bytes(&vocab, (const char *)words[1], 16), 301);
+    assert_int_equal(sd_vocab_of_bytes(&vocab, (const char *)words[2], 16), -1);
+    sd_vocab_free(&vocab);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_map),
+        cmocka_unit_test(test_tokens_of_equal_hash),
         cmocka_unit_test(test_against_the_definition),
         cmocka_unit_test(test_marks_whole_tokens),
         cmocka_unit_test(test_long_piece),

@@ -113,6 +113,16 @@ static void test_malformed_is_replaced(void **state)
     EXPECT_TEXT("\xEF\xBF\xBD\x61", 0xC3, 'a');
 }
 
+/* The other way, a malformed sequence is one piece, whose bytes may merge like any others. */
+static void test_malformed_is_one_piece(void **state)
+{
+    (void)state;
+    TOY_EXPECT(tok, "\xE4\xB8", 0, HALF);
+    TOY_EXPECT(tok, "\xE4\xB8z!", 0, HALF, 'z', '!');
+    TOY_EXPECT(tok, "\xE4\xB8\xE4\xB8\xAD", 0, HALF, ZHONG);
+    TOY_EXPECT(tok, "\xE4\xE4\xB8", 0, 0xE4, HALF);
+}
+
 static void test_room(void **state)
 {
     (void)state;
@@ -165,9 +175,13 @@ static void test_stream_equals_whole(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_pieces), cmocka_unit_test(test_special),
-        cmocka_unit_test(test_whole),  cmocka_unit_test(test_malformed_is_replaced),
-        cmocka_unit_test(test_room),   cmocka_unit_test(test_stream_equals_whole),
+        cmocka_unit_test(test_pieces),
+        cmocka_unit_test(test_special),
+        cmocka_unit_test(test_whole),
+        cmocka_unit_test(test_malformed_is_replaced),
+        cmocka_unit_test(test_malformed_is_one_piece),
+        cmocka_unit_test(test_room),
+        cmocka_unit_test(test_stream_equals_whole),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

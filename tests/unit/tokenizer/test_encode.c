@@ -96,6 +96,18 @@ static void test_strip(void **state)
     (void)state;
     TOY_EXPECT(tok, "a \n<x>\t b", 0, 'a', STRIPPED, 'b');
     TOY_EXPECT(tok, "a\xE3\x80\x80\xC2\xA0<x>\xE2\x80\xA8\xC2\x85z", 0, 'a', STRIPPED, 'z');
+    static const char *const white[] = {
+        "\t", "\n", "\v", "\f", "\r", " ", "\xC2\x85", "\xC2\xA0", "\xE1\x9A\x80", "\xE2\x80\x80",
+        "\xE2\x80\x81", "\xE2\x80\x82", "\xE2\x80\x83", "\xE2\x80\x84", "\xE2\x80\x85", "\xE2\x80\x86",
+        "\xE2\x80\x87", "\xE2\x80\x88", "\xE2\x80\x89", "\xE2\x80\x8A", "\xE2\x80\xA8", "\xE2\x80\xA9",
+        "\xE2\x80\xAF", "\xE2\x81\x9F", "\xE3\x80\x80"};
+    for (size_t i = 0; i < sizeof white / sizeof white[0]; i++) {
+        char text[32];
+        (void)snprintf(text, sizeof text, "a%s%s<x>%sb", white[i], white[i], white[i]);
+        TOY_EXPECT(tok, text, 0, 'a', STRIPPED, 'b');
+    }
+    TOY_EXPECT(tok, "<x>\xE2\x80\x8B", 0, STRIPPED, 0xE2, 0x80, 0x8B); /* zero width: not white */
+    TOY_EXPECT(tok, "\x80<x>\x85", 0, 0x80, STRIPPED, 0x85);           /* nor half of a character */
     TOY_EXPECT(tok, "<x> <x>", 0, STRIPPED, STRIPPED);
     TOY_EXPECT(tok, "  <x>  ", 0, STRIPPED);
     TOY_EXPECT(tok, "<image> <x>", 0, IMAGE, STRIPPED);

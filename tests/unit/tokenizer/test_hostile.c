@@ -193,6 +193,9 @@ static void test_pipelines(void **state)
         {"{'post_processor': {'type': 'BertProcessing'}}", SD_ERR_UNSUPPORTED, "post_processor: found BertProcessing"},
         {"{'post_processor': {'type': 'Sequence', 'processors': [{'type': 'RobertaProcessing'}]}}", SD_ERR_UNSUPPORTED,
          "RobertaProcessing"},
+        {"{'post_processor': {'type': 'Sequence', 'processors': [{'type': 'TemplateProcessing', 'single': [" TEXT "]},"
+         " {'type': 'TemplateProcessing', 'single': [" TEXT "]}]}}",
+         SD_ERR_UNSUPPORTED, "with TemplateProcessing as part 1"},
         {TEMPLATE(TEXT ", " SPECIAL, "[258]"), SD_ERR_UNSUPPORTED, "has 2 parts"},
         {TEMPLATE(SPECIAL ", " TEXT ", " SPECIAL, "[258]"), SD_ERR_UNSUPPORTED, "has 3 parts"},
         {TEMPLATE(SPECIAL ", " SPECIAL, "[258]"), SD_ERR_UNSUPPORTED, "has 2 parts"},

@@ -187,9 +187,11 @@ static void test_pre_tokenizer_sequences(void **state)
     json_t *patch = toy_json("{'pre_tokenizer': {'type': 'Sequence', 'pretokenizers': ["
                              "{'type': 'ByteLevel', 'add_prefix_space': false, 'use_regex': false}]}}");
     json_array_insert_new(json_object_get(json_object_get(patch, "pre_tokenizer"), "pretokenizers"), 0, split);
-    toy_write_json(dir, "tokenizer.json", toy_tokenizer_json(toy_vocab(others, 6), toy_json("['a b', 'ab c']"), patch));
+    static const char *const reach[] = {"a\xC4\xA0"};
+    toy_write_json(dir, "tokenizer.json", toy_tokenizer_json(toy_vocab(reach, 1), toy_json("['a \xC4\xA0']"), patch));
     sd_tokenizer *tok = toy_load(dir);
-    TOY_EXPECT(tok, "ab1ab c", 0, AB, '1', AB, ' ', 'c'); /* it is cut: "ab c" is no piece */
+    TOY_EXPECT(tok, "a b", 0, 'a', ' ', 'b'); /* it is cut: the merge does not reach over */
+    TOY_EXPECT(tok, "a ", 0, 'a', ' ');
     sd_tokenizer_free(tok);
 }
 
@@ -342,14 +344,18 @@ static void test_overlapping_added_tokens(void **state)
     (void)state;
     write_tokenizer_json("{'added_tokens': [{'id': 262, 'content': 'xx', 'special': false, 'normalized': false},"
                          " {'id': 263, 'content': 'xxyy', 'special': false, 'normalized': false},"
-                         " {'id': 264, 'content': 'yz', 'special': true, 'normalized': false},"
-                         " {'id': 265, 'content': 'yzq', 'special': false, 'normalized': true}]}");
+                         " {'id': 264, 'content': 'yz', 'special': true},"
+                         " {'id': 265, 'content': 'yzq', 'special': false},"
+                         " {'id': 266, 'content': '<r>', 'rstrip': true},"
+                         " {'id': 267, 'content': '  ', 'lstrip': true}]}");
     sd_tokenizer *tok = toy_load(dir);
     TOY_EXPECT(tok, "xxxyy", 0, 262, 'x', 'y', 'y'); /* leftmost wins, though "xxyy" begins one later */
     TOY_EXPECT(tok, "xxyy", 0, 263);
     TOY_EXPECT(tok, "xxyz", SD_ENCODE_SPECIALS, 262, 264);
-    TOY_EXPECT(tok, "yzq", SD_ENCODE_SPECIALS, 264, 'q'); /* "normalized" tokens come second */
+    TOY_EXPECT(tok, "yzq", SD_ENCODE_SPECIALS, 264, 'q'); /* special ones first, the "normalized" ones in the rest */
     TOY_EXPECT(tok, "yzq", 0, 265);
+    TOY_EXPECT(tok, "a  b", 0, 'a', 267, 'b');
+    TOY_EXPECT(tok, "<r>  b", 0, 266, 'b'); /* the white token is gone with the rest of the white space */
     sd_tokenizer_free(tok);
 }
 
