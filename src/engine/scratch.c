@@ -5,7 +5,7 @@
 void sd_scratch_clear(sd_scratch *w)
 {
     float **arrays[] = {&w->x, &w->norm, &w->qkv, &w->attn, &w->ffn, &w->embed, &w->last, &w->narrow, &w->logits,
-                        &w->scores, &w->unpack};
+                        &w->scores};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) {
         sd_free_aligned(*arrays[i]);
     }
@@ -30,7 +30,7 @@ static int allocate(sd_scratch *w, const sd_model *model, sd_error *err)
         {&w->x, tokens, hidden}, {&w->norm, tokens, hidden}, {&w->qkv, tokens, 3 * hidden}, {&w->attn, tokens, hidden},
         {&w->ffn, tokens, (size_t)c->ffn}, {&w->embed, projected ? tokens : 0, embed}, {&w->last, outputs, hidden},
         {&w->narrow, projected ? outputs : 0, embed}, {&w->logits, outputs, (size_t)c->vocab},
-        {&w->scores, workers, (size_t)c->max_positions}, {&w->unpack, workers, embed},
+        {&w->scores, workers, (size_t)c->max_positions},
     };
     size_t bytes = 0;
     bool ok = true;

@@ -42,7 +42,6 @@ typedef struct sd_scratch {
     float *narrow;  /* [outputs, embed], only with projections */
     float *logits;  /* [outputs, vocab] */
     float *scores;  /* [workers, max_positions] */
-    float *unpack;  /* [workers, embed] one embedding row */
     sd_piece *piece;   /* [pieces] */
     int *bucket;       /* [n_layers + 2] counting sort by budget */
     int *token_id, *token_pos; /* [tokens] */
