@@ -5,6 +5,11 @@
 
 #include <assert.h>
 #include <pthread.h>
+#include <string.h>
+
+#if defined(__SSE2__)
+#include <xmmintrin.h>
+#endif
 
 #include "src/base/alloc.h"
 #include "src/base/half.h"
@@ -58,49 +63,64 @@ size_t sd_matrix_bytes(sd_wtype type, int n, int k)
     return bytes;
 }
 
-/* Packing is a transposition. Work goes in squares of ROWS x INPUTS: whole cache lines of the source are read while
- * their ROWS lines fit in the first-level cache even when the row length is a multiple of 4096 bytes (all in one set). */
-enum { PACK_ROWS = 8, PACK_INPUTS = 16 };
+/* Packing is a transposition, done in squares: whole cache lines of the source are used up at once, so that nothing is
+ * lost when the row length is a multiple of 4096 bytes and all rows fall into one set of the cache. */
+enum { SQUARE = 16 };
 
-/* rows <= PACK_ROWS rows of src into the panel whose column of input 0 starts at dst, at dst's output. */
-static void pack_f32(float *dst, const float *src, int rows, int k)
+static int min_int(int a, int b) { return a < b ? a : b; }
+
+/* to[i][r] = from[r][i] for `rows` rows of `columns`; strides in floats. */
+static void transpose(float *to, size_t to_stride, const float *from, size_t from_stride, size_t rows, size_t columns)
 {
-    for (int i0 = 0; i0 < k; i0 += PACK_INPUTS) {
-        const int inputs = k - i0 < PACK_INPUTS ? k - i0 : PACK_INPUTS;
-        const float *from = src + i0;
-        float *to = dst + (size_t)i0 * SD_PANEL;
-        if (rows == PACK_ROWS && inputs == PACK_INPUTS) { /* constant bounds, for the compiler */
-            for (int i = 0; i < PACK_INPUTS; i++) {
-                for (int r = 0; r < PACK_ROWS; r++) {
-                    to[(size_t)i * SD_PANEL + (size_t)r] = from[(size_t)r * (size_t)k + (size_t)i];
-                }
-            }
-        } else {
-            for (int i = 0; i < inputs; i++) {
-                for (int r = 0; r < rows; r++) {
-                    to[(size_t)i * SD_PANEL + (size_t)r] = from[(size_t)r * (size_t)k + (size_t)i];
-                }
-            }
+    size_t whole_rows = 0, whole_columns = 0;
+#if defined(__SSE2__)
+    whole_rows = rows / 4 * 4;
+    whole_columns = columns / 4 * 4;
+    for (size_t r = 0; r < whole_rows; r += 4) {
+        for (size_t i = 0; i < whole_columns; i += 4) {
+            __m128 a = _mm_loadu_ps(from + r * from_stride + i), b = _mm_loadu_ps(from + (r + 1) * from_stride + i);
+            __m128 c = _mm_loadu_ps(from + (r + 2) * from_stride + i), d = _mm_loadu_ps(from + (r + 3) * from_stride + i);
+            _MM_TRANSPOSE4_PS(a, b, c, d);
+            _mm_storeu_ps(to + i * to_stride + r, a);
+            _mm_storeu_ps(to + (i + 1) * to_stride + r, b);
+            _mm_storeu_ps(to + (i + 2) * to_stride + r, c);
+            _mm_storeu_ps(to + (i + 3) * to_stride + r, d);
+        }
+    }
+#endif
+    for (size_t r = 0; r < rows; r++) {
+        for (size_t i = r < whole_rows ? whole_columns : 0; i < columns; i++) {
+            to[i * to_stride + r] = from[r * from_stride + i];
         }
     }
 }
 
-/* The same in bf16: a word of dst holds inputs 2i (low half) and 2i+1 of one output. */
-static void pack_bf16(uint32_t *dst, const float *src, int rows, int k)
+/* One square of bf16: `inputs` of `rows` rows; dst is the word of the first pair of the first row. */
+static void pack_bf16(uint32_t *dst, const float *src, size_t k, size_t rows, size_t inputs)
 {
-    for (int i0 = 0; i0 < k; i0 += PACK_INPUTS) {
-        const int inputs = k - i0 < PACK_INPUTS ? k - i0 : PACK_INPUTS;
-        uint16_t square[PACK_ROWS][PACK_INPUTS] = {0};
-        for (int r = 0; r < rows; r++) {
-            const float *from = src + (size_t)r * (size_t)k + (size_t)i0;
-            for (int i = 0; i < inputs; i++) {
-                square[r][i] = sd_f32_to_bf16(from[i]);
-            }
+    float square[SQUARE + 1][SQUARE];
+    transpose(square[0], SQUARE, src, k, rows, inputs);
+    memset(square[inputs], 0, sizeof square[inputs]); /* the partner of an odd last input */
+    for (size_t i = 0; i < inputs; i += 2) {
+        uint32_t *words = dst + i / 2 * SD_PANEL;
+        for (size_t r = 0; r < rows; r++) {
+            words[r] = sd_f32_to_bf16(square[i][r]) | (uint32_t)sd_f32_to_bf16(square[i + 1][r]) << 16;
         }
-        uint32_t *to = dst + (size_t)(i0 / 2) * SD_PANEL;
-        for (int i = 0; i < inputs; i += 2) {
-            for (int r = 0; r < rows; r++) {
-                to[(size_t)(i / 2) * SD_PANEL + (size_t)r] = square[r][i] | (uint32_t)square[r][i + 1] << 16;
+    }
+}
+
+/* Rows of one panel, from its output `lane` on. */
+static void pack_panel_rows(sd_wtype type, void *panel, int lane, int rows, const float *src, int k)
+{
+    for (int r = 0; r < rows; r += SQUARE) {
+        for (int i = 0; i < k; i += SQUARE) {
+            const float *from = src + (size_t)r * (size_t)k + (size_t)i;
+            const size_t at = (size_t)(type == SD_W_F32 ? i : i / 2) * SD_PANEL + (size_t)(lane + r);
+            const size_t height = (size_t)min_int(SQUARE, rows - r), width = (size_t)min_int(SQUARE, k - i);
+            if (type == SD_W_F32) {
+                transpose((float *)panel + at, SD_PANEL, from, (size_t)k, height, width);
+            } else {
+                pack_bf16((uint32_t *)panel + at, from, (size_t)k, height, width);
             }
         }
     }
@@ -108,18 +128,11 @@ static void pack_bf16(uint32_t *dst, const float *src, int rows, int k)
 
 void sd_matrix_pack_rows(sd_matrix *m, int first, int rows, const float *src)
 {
-    const size_t columns = m->type == SD_W_F32 ? (size_t)m->k : pairs(m->k);
+    const size_t panel_bytes = sd_matrix_bytes(m->type, 1, m->k);
     for (int done = 0; done < rows;) {
-        const int o = first + done, lane = o % SD_PANEL;
-        int some = rows - done < PACK_ROWS ? rows - done : PACK_ROWS;
-        some = some < SD_PANEL - lane ? some : SD_PANEL - lane;
-        const float *from = src + (size_t)done * (size_t)m->k;
-        const size_t at = (size_t)(o / SD_PANEL) * columns * SD_PANEL + (size_t)lane;
-        if (m->type == SD_W_F32) {
-            pack_f32((float *)m->data + at, from, some, m->k);
-        } else {
-            pack_bf16((uint32_t *)m->data + at, from, some, m->k);
-        }
+        const int o = first + done, lane = o % SD_PANEL, some = min_int(rows - done, SD_PANEL - lane);
+        char *panel = (char *)m->data + (size_t)(o / SD_PANEL) * panel_bytes;
+        pack_panel_rows(m->type, panel, lane, some, src + (size_t)done * (size_t)m->k, m->k);
         done += some;
     }
 }

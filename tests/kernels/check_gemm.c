@@ -11,12 +11,14 @@
 #include "src/base/half.h"
 #include "tests/kernels/check.h"
 
+enum { RESIDUAL_NONE, RESIDUAL_OTHER, RESIDUAL_Y /* the same array as y */, RESIDUAL_KINDS };
+
 typedef struct gemm_case {
     sd_wtype type;
     int n, k, rows;
     int x_gap, y_gap; /* stride - width, floats */
     bool bias;
-    enum { RESIDUAL_NONE, RESIDUAL_OTHER, RESIDUAL_Y } residual;
+    int residual; /* RESIDUAL_* */
     sd_activation act;
     check_values values;
 } gemm_case;
@@ -252,7 +254,7 @@ static void check_gemm(const check_tables *tables, sd_wtype type)
         for (int k = 1; k <= 67; k++) {
             const int turn = n * 67 + k;
             check_case(tables, &(gemm_case){.type = type, .n = n, .k = k, .rows = 1 + turn * 31 % 67, .x_gap = turn % 5,
-                                            .y_gap = turn % 4, .bias = turn % 3 > 0, .residual = turn % 7 % 3,
+                                            .y_gap = turn % 4, .bias = turn % 3 > 0, .residual = turn % 7 % RESIDUAL_KINDS,
                                             .act = turn % 2 ? SD_ACT_RELU : SD_ACT_NONE,
                                             .values = (check_values)(turn % 11 % VALUES_KINDS)}, &rng);
         }
@@ -263,7 +265,7 @@ static void check_gemm(const check_tables *tables, sd_wtype type)
     for (size_t i = 0; i < sizeof large / sizeof *large; i++) {
         for (int v = 0; v < VALUES_KINDS; v++) {
             check_case(tables, &(gemm_case){.type = type, .n = large[i][0], .k = large[i][1], .rows = large[i][2],
-                                            .x_gap = v, .y_gap = v % 2, .bias = v % 2 == 0, .residual = v % 3,
+                                            .x_gap = v, .y_gap = v % 2, .bias = v % 2 == 0, .residual = v % RESIDUAL_KINDS,
                                             .act = v % 2 ? SD_ACT_NONE : SD_ACT_RELU, .values = (check_values)v}, &rng);
         }
     }
