@@ -81,7 +81,9 @@ static int read_sizes(sd_config *c, const json_t *json, sd_error *err)
         {"pad_token_id", false, -1, 1 << 24, &c->pad_id},
     };
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
-        int64_t value = *keys[i].field;
+        /* null says that there is no such token; only a key that is absent leaves OPT's own */
+        bool none = keys[i].min == -1 && json_is_null(json_object_get(json, keys[i].name));
+        int64_t value = none ? -1 : *keys[i].field;
         int rc = sd_json_get_int(json, keys[i].name, keys[i].required, keys[i].min, keys[i].max, &value, err);
         if (rc != SD_OK) {
             return rc;
