@@ -76,7 +76,7 @@ def check(name, program, folder, hf, texts):
 
 def check_bos(name, program, folder, hf, texts):
     """--bos puts exactly what Hugging Face puts in front."""
-    want = hf(texts, add_special_tokens=True).input_ids
+    want = hf(texts, add_special_tokens=True, verbose=False).input_ids
     got = [x["ids"] for x in run_program(program, folder, texts, "--bos")]
     failed = sum(a != b for a, b in zip(got, want)) + abs(len(got) - len(want))
     print(f"{name}: --bos on {len(texts)} strings; {failed} differ")
@@ -104,7 +104,7 @@ def main():
     a.add_argument("--program", required=True)
     a.add_argument("--data", type=Path, default=ROOT.parent / "shared" / "data")
     a.add_argument("--model", type=Path, default=ROOT / "models" / "e2e-24l")
-    a.add_argument("--strings", type=int, default=110_000)
+    a.add_argument("--strings", type=int, default=115_000)
     a.add_argument("--seed", type=int, default=1)
     args = a.parse_args()
     rng = random.Random(args.seed)
