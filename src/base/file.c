@@ -130,12 +130,38 @@ bool sd_path_is_contained(const char *name)
     return true;
 }
 
+/* Where the new file goes: a link is followed, so that its target is replaced and not the link. NULL when memory is
+ * out. */
+static char *resolve(const char *path)
+{
+    struct stat st;
+    char *target = lstat(path, &st) == 0 && S_ISLNK(st.st_mode) ? realpath(path, NULL) : NULL;
+    char *copy = sd_strdup(target ? target : path);
+    free(target);
+    return copy;
+}
+
+int sd_check_output(const char *path, sd_error *err)
+{
+    struct stat st;
+    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode)) {
+        return sd_fail(err, SD_ERR_ARG, "%s: %s; expected the name of a file", path,
+                       S_ISDIR(st.st_mode) ? "is a directory" : "is a device or a pipe, not to be replaced by a file");
+    }
+    return SD_OK;
+}
+
 int sd_atomic_open(sd_atomic_file *file, const char *path, sd_error *err)
 {
     *file = (sd_atomic_file){0};
+    int refused = sd_check_output(path, err);
+    if (refused != SD_OK) {
+        return refused;
+    }
+    char *copy = resolve(path);
+    path = copy ? copy : path;
     size_t len = strlen(path);
     char *temporary = sd_malloc(len + 32, 1);
-    char *copy = sd_strdup(path);
     if (!temporary || !copy) {
         sd_free(temporary);
         sd_free(copy);
