@@ -109,29 +109,36 @@ static void pop(sd_candidate *heap, int *n)
     sift_down(heap, *n, 0);
 }
 
-/* Fills scratch with the finite logits divided by the temperature; returns how many. */
+/* Fills scratch with the finite logits, relative to the largest (so that exp() of one is at most 1) and divided by the
+ * temperature; returns how many. In this order a tiny temperature sends all but the best to -infinity; the other way
+ * round the best would overflow. */
 static int collect(const sd_sampler *s, const float *logits, sd_candidate *scratch)
 {
     int n = 0;
+    float top = -INFINITY;
     for (int i = 0; i < s->valid; i++) {
         float x = penalized(s, logits, i);
         if (isfinite(x)) {
-            scratch[n++] = (sd_candidate){x / s->options.temperature, i};
+            scratch[n++] = (sd_candidate){x, i};
+            top = x > top ? x : top;
         }
+    }
+    for (int i = 0; i < n; i++) {
+        scratch[i].logit = (scratch[i].logit - top) / s->options.temperature;
     }
     return n;
 }
 
-/* Draws among `count` candidates with weights exp(logit - top). */
-static int32_t draw(sd_rng *rng, const sd_candidate *c, int count, double top)
+/* Draws among `count` candidates with weights exp(logit). */
+static int32_t draw(sd_rng *rng, const sd_candidate *c, int count)
 {
     double total = 0;
     for (int i = 0; i < count; i++) {
-        total += exp((double)c[i].logit - top);
+        total += exp((double)c[i].logit);
     }
     double u = sd_rng_double(rng) * total, sum = 0;
     for (int i = 0; i < count; i++) {
-        sum += exp((double)c[i].logit - top);
+        sum += exp((double)c[i].logit);
         if (u < sum) {
             return c[i].id;
         }
@@ -140,7 +147,7 @@ static int32_t draw(sd_rng *rng, const sd_candidate *c, int count, double top)
 }
 
 /* Keeps the best ones that the filters allow, at the end of the scratch array; returns where they start. */
-static int filter(const sd_sampler *s, sd_candidate *c, int n, double top)
+static int filter(const sd_sampler *s, sd_candidate *c, int n)
 {
     const sd_sampling *o = &s->options;
     int heap = n, limit = o->top_k > 0 && o->top_k < n ? n - o->top_k : 0;
@@ -149,7 +156,7 @@ static int filter(const sd_sampler *s, sd_candidate *c, int n, double top)
     }
     if (o->top_p >= 1) {
         while (heap > limit) {
-            double p = exp((double)c[0].logit - top); /* relative to the best one */
+            double p = exp((double)c[0].logit); /* relative to the best one */
             if (p < (double)o->min_p && heap < n) {
                 break;
             }
@@ -161,23 +168,23 @@ static int filter(const sd_sampler *s, sd_candidate *c, int n, double top)
     if (limit > 0) {
         int rest = n;
         while (rest > limit) {
-            total += exp((double)c[0].logit - top);
+            total += exp((double)c[0].logit);
             pop(c, &rest);
         }
         int start = rest;
         for (heap = n; heap > start && (heap == n || sum < (double)o->top_p * total); heap--) {
-            sum += exp((double)c[heap - 1].logit - top);
+            sum += exp((double)c[heap - 1].logit);
         }
     } else {
         for (int i = 0; i < n; i++) {
-            total += exp((double)c[i].logit - top);
+            total += exp((double)c[i].logit);
         }
         while (heap > 0 && (heap == n || sum < (double)o->top_p * total)) {
-            sum += exp((double)c[0].logit - top);
+            sum += exp((double)c[0].logit);
             pop(c, &heap);
         }
     }
-    while (heap < n - 1 && exp((double)c[heap].logit - top) < (double)o->min_p) {
+    while (heap < n - 1 && exp((double)c[heap].logit) < (double)o->min_p) {
         heap++; /* the worst of those kept stands first */
     }
     return heap;
@@ -212,13 +219,9 @@ int sd_sampler_next(sd_sampler *s, const float *logits, sd_candidate *scratch, i
     if (n == 0) {
         return no_token(err);
     }
-    double top = (double)scratch[0].logit;
-    for (int i = 1; i < n; i++) {
-        top = (double)scratch[i].logit > top ? (double)scratch[i].logit : top;
-    }
     const sd_sampling *o = &s->options;
-    int start = o->top_k > 0 || o->top_p < 1 || o->min_p > 0 ? filter(s, scratch, n, top) : 0;
-    *id = draw(&s->rng, scratch + start, n - start, top);
+    int start = o->top_k > 0 || o->top_p < 1 || o->min_p > 0 ? filter(s, scratch, n) : 0;
+    *id = draw(&s->rng, scratch + start, n - start);
     return SD_OK;
 }
 
