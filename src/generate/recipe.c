@@ -82,6 +82,10 @@ int sd_recipe_load(sd_recipe *r, const char *dir, sd_error *err)
 {
     *r = (sd_recipe){0};
     sd_schedule_options_default(&r->schedule);
+    if (!sd_dir_exists(dir)) {
+        return sd_fail(err, SD_ERR_ARG, "%s: %s; expected a model directory", dir,
+                       sd_file_exists(dir) ? "is a file" : "no such directory");
+    }
     char *path = sd_path_join(dir, "skipdecode.json");
     if (!path) {
         return sd_fail_memory(err, strlen(dir) + 16, "a file name");

@@ -18,7 +18,7 @@ typedef struct sd_recipe {
     int n_trained;
 } sd_recipe;
 
-/* Reads dir/skipdecode.json if it is there. Release with sd_recipe_clear. */
+/* Reads dir/skipdecode.json if it is there; dir must exist. Release with sd_recipe_clear. */
 int sd_recipe_load(sd_recipe *recipe, const char *dir, sd_error *err);
 void sd_recipe_clear(sd_recipe *recipe);
 
