@@ -36,7 +36,7 @@ static int read_quoted(sd_csv *c, sd_error *err)
         c->line += ch == '\n';
         sd_buf_add(&c->text, &c->data[c->at], 1);
     }
-    return sd_fail(err, SD_ERR_FORMAT, "%s: line %ld: a quoted field is never closed", c->name, began);
+    return sd_fail(err, SD_ERR_FORMAT, "line %ld: a quoted field is never closed", began);
 }
 
 static void skip_newline(sd_csv *c)
@@ -56,6 +56,7 @@ int sd_csv_next(sd_csv *c, sd_error *err)
     if (c->at >= c->len) {
         return 0;
     }
+    c->began = c->line;
     for (;;) {
         int rc = SD_OK;
         if (c->at < c->len && c->data[c->at] == '"') {

@@ -8,7 +8,6 @@
 
 #include "src/base/alloc.h"
 #include "src/base/error.h"
-#include "src/base/file.h"
 #include "src/base/json.h"
 #include "src/base/utf8.h"
 
@@ -141,10 +140,24 @@ static void list_keys(const json_t *object, char *text, size_t size)
     }
 }
 
+/* Integers stay integers, unlike in the files that src/base/json.h is for: an id is handed on as it came. */
+static int parse_json(json_t **out, const char *text, size_t len, sd_error *err)
+{
+    json_error_t je;
+    *out = json_loadb(text, len, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &je);
+    if (*out) {
+        return SD_OK;
+    }
+    if (json_error_code(&je) == json_error_out_of_memory) {
+        return sd_fail_memory(err, len, "a JSON line");
+    }
+    return sd_fail(err, SD_ERR_FORMAT, "not valid JSON at byte %d: %s", je.position, je.text);
+}
+
 static int add_json(sd_input *in, const char *text, size_t len, const char *template, long line, sd_error *err)
 {
     json_t *object;
-    int rc = sd_json_parse(&object, text, len, "JSON", err);
+    int rc = parse_json(&object, text, len, err);
     if (rc != SD_OK) {
         return rc;
     }
@@ -200,17 +213,20 @@ typedef struct sd_table {
     sd_csv csv;
     char **columns; /* [n] names from the header */
     size_t n;
+    const char *twice; /* a column that was asked for and whose name is not unique */
 } sd_table;
 
 static const char *csv_field(void *context, const char *name, size_t name_len, size_t *len)
 {
     sd_table *t = context;
+    const char *found = NULL;
     for (size_t i = 0; i < t->n; i++) {
         if (strlen(t->columns[i]) == name_len && memcmp(t->columns[i], name, name_len) == 0) {
-            return sd_csv_field(&t->csv, i, len);
+            t->twice = found ? t->columns[i] : t->twice;
+            found = found ? found : sd_csv_field(&t->csv, i, len);
         }
     }
-    return NULL;
+    return found;
 }
 
 static int read_header(sd_table *t, char *names, size_t size, sd_error *err)
@@ -228,10 +244,6 @@ static int read_header(sd_table *t, char *names, size_t size, sd_error *err)
     for (t->n = 0; t->n < t->csv.n; t->n++) {
         size_t len;
         const char *name = sd_csv_field(&t->csv, t->n, &len);
-        if (t->n == 0 && len >= 3 && memcmp(name, "\xEF\xBB\xBF", 3) == 0) { /* a byte order mark */
-            name += 3;
-            len -= 3;
-        }
         t->columns[t->n] = sd_strndup(name, len);
         if (!t->columns[t->n]) {
             return sd_fail_memory(err, len, "a CSV header");
@@ -249,16 +261,20 @@ static int read_records(sd_input *in, sd_table *t, const char *template, size_t 
     char names[256];
     int rc = read_header(t, names, sizeof names, err);
     while (rc == SD_OK && (limit == 0 || in->n < limit)) {
-        long line = t->csv.line;
         rc = sd_csv_next(&t->csv, err);
         if (rc <= 0) {
             return rc;
         }
+        long line = t->csv.began;
         if (t->csv.n != t->n) {
             return sd_fail(err, SD_ERR_FORMAT, "line %ld: %zu fields, the header has %zu", line, t->csv.n, t->n);
         }
         sd_buf prompt = {0};
         rc = sd_template_fill(template, csv_field, t, names, &prompt, err);
+        if (rc == SD_OK && t->twice) {
+            rc = sd_fail(err, SD_ERR_FORMAT, "the header has column \"%s\" twice, and the template asks for it",
+                         t->twice);
+        }
         if (rc != SD_OK) {
             sd_buf_free(&prompt);
             return rc;
@@ -277,7 +293,7 @@ static int read_csv(sd_input *in, const char *data, size_t len, const char *temp
         return sd_fail(err, SD_ERR_ARG, "CSV needs a --template that builds the prompt from its columns, such as \"{question}\", or a "
                        "model that carries one in skipdecode.json");
     }
-    sd_table t = {.csv = {.data = data, .len = len, .line = 1, .name = "CSV"}};
+    sd_table t = {.csv = {.data = data, .len = len, .line = 1}};
     int rc = read_records(in, &t, template, limit, err);
     for (size_t i = 0; i < t.n; i++) {
         sd_free(t.columns[i]);
@@ -295,17 +311,32 @@ static bool ends_with(const char *text, const char *end)
     return a >= b && strcmp(text + a - b, end) == 0;
 }
 
-static int read_stdin(sd_buf *out, sd_error *err)
+static int read_stream(sd_buf *out, FILE *stream, sd_error *err)
 {
     char block[1 << 16];
     size_t n;
-    while ((n = fread(block, 1, sizeof block, stdin)) > 0) {
+    while (!out->failed && (n = fread(block, 1, sizeof block, stream)) > 0) {
         sd_buf_add(out, block, n);
     }
-    if (ferror(stdin)) {
-        return sd_fail_errno(err, "standard input: cannot read");
+    if (ferror(stream)) {
+        return sd_fail_errno(err, "cannot read");
     }
-    return out->failed ? sd_fail_memory(err, out->cap, "standard input") : SD_OK;
+    return out->failed ? sd_fail_memory(err, out->cap, "the input") : SD_OK;
+}
+
+/* A regular file, a pipe (<(command), a FIFO), or "-". */
+static int read_all(sd_buf *out, const char *path, sd_error *err)
+{
+    bool is_stdin = strcmp(path, "-") == 0;
+    FILE *stream = is_stdin ? stdin : fopen(path, "rbe");
+    if (!stream) {
+        return sd_fail_errno(err, "cannot open");
+    }
+    int rc = read_stream(out, stream, err);
+    if (!is_stdin) {
+        fclose(stream);
+    }
+    return rc;
 }
 
 static int parse(sd_input *in, const char *data, size_t len, sd_format format, const char *template, size_t limit, sd_error *err)
@@ -324,24 +355,21 @@ int sd_input_read(sd_input *in, const char *path, sd_format format, const char *
         format = ends_with(path, ".jsonl") || ends_with(path, ".ndjson") ? SD_FORMAT_JSONL
                  : ends_with(path, ".csv") ? SD_FORMAT_CSV : SD_FORMAT_TEXT;
     }
-    sd_buf buffer = {0};
-    sd_file file = {0};
-    bool is_stdin = strcmp(path, "-") == 0;
-    int rc = is_stdin ? read_stdin(&buffer, err) : sd_file_open(&file, path, true, err);
+    sd_buf text = {0};
+    int rc = read_all(&text, path, err);
     if (rc == SD_OK) {
-        const char *data = is_stdin ? buffer.data ? buffer.data : "" : (const char *)file.data;
-        rc = parse(in, data, is_stdin ? buffer.len : file.size, format, template, limit, err);
-        if (rc != SD_OK) {
-            (void)sd_fail_prefix(err, rc, "%s", is_stdin ? "standard input" : path);
-        } else if (in->n == 0) {
-            rc = sd_fail(err, SD_ERR_ARG, "%s: no rows", is_stdin ? "standard input" : path);
-        }
+        static const char mark[] = "\xEF\xBB\xBF"; /* a byte order mark is no text */
+        size_t skip = text.len >= 3 && memcmp(text.data, mark, 3) == 0 ? 3 : 0;
+        rc = parse(in, text.data ? text.data + skip : "", text.len - skip, format, template, limit, err);
     }
-    sd_buf_free(&buffer);
-    sd_file_close(&file);
+    if (rc == SD_OK && in->n == 0) {
+        rc = sd_fail(err, SD_ERR_ARG, "no rows");
+    }
     if (rc != SD_OK) {
+        (void)sd_fail_prefix(err, rc, "%s", strcmp(path, "-") == 0 ? "standard input" : path);
         sd_input_clear(in);
     }
+    sd_buf_free(&text);
     return rc;
 }
 

@@ -25,9 +25,10 @@ typedef struct sd_input {
     size_t n, cap;
 } sd_input;
 
-/* Reads the whole file ("-": standard input). AUTO goes by the name: .jsonl/.ndjson, .csv, else text lines.
- * template: how a prompt is built from a row's fields ("{name}", {{ and }} for braces). For text lines it may be NULL (the
- * line is the prompt) or have one field; for JSON lines with a "prompt" key it is not used. limit: rows to read, 0: all. */
+/* Reads the whole file, a pipe to its end ("-": standard input). AUTO goes by the name: .jsonl/.ndjson, .csv, else text
+ * lines. template: how a prompt is built from a row's fields ("{name}", {{ and }} for braces). For text lines it may be
+ * NULL (the line is the prompt) or have one field; for JSON lines with a "prompt" key it is not used. limit: rows to
+ * read, 0: all. */
 int sd_input_read(sd_input *input, const char *path, sd_format format, const char *template, size_t limit, sd_error *err);
 
 /* One prompt as the command line gave it, through the template if that has exactly one field. */
@@ -47,8 +48,7 @@ int sd_template_fields(const char *template, sd_error *err); /* how many {field}
 typedef struct sd_csv {
     const char *data;
     size_t len, at;
-    long line;
-    const char *name; /* for messages */
+    long line, began; /* here, and where the record began */
     sd_buf text;      /* the fields of one record, one after the other */
     size_t *ends;     /* [cap] end of each in text */
     size_t n, cap;
