@@ -61,13 +61,13 @@ static int tokenize(sd_tokenize *t, const char *text, size_t len, sd_error *err)
     if (rc != SD_OK) {
         return rc;
     }
-    printf("{\"ids\":[");
-    for (size_t i = 0; i < n; i++) {
-        printf("%s%d", i ? "," : "", t->ids[i]);
-    }
     json_t *string = json_stringn(t->text, decoded);
     if (!string) {
         return sd_fail_memory(err, decoded, "a JSON string");
+    }
+    printf("{\"ids\":[");
+    for (size_t i = 0; i < n; i++) {
+        printf("%s%d", i ? "," : "", t->ids[i]);
     }
     printf("],\"text\":");
     json_dumpf(string, stdout, JSON_ENCODE_ANY);
@@ -76,34 +76,45 @@ static int tokenize(sd_tokenize *t, const char *text, size_t len, sd_error *err)
     return SD_OK;
 }
 
+static int tokenize_line(sd_tokenize *t, const char *line, size_t len, sd_error *err)
+{
+    if (strspn(line, " \t\r\n") == len) {
+        return SD_OK;
+    }
+    json_error_t je;
+    json_t *o = json_loadb(line, len, JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES, &je);
+    json_t *text = json_object_get(o, "text");
+    int rc = json_is_string(text) ? tokenize(t, json_string_value(text), json_string_length(text), err)
+                                  : sd_fail(err, SD_ERR_FORMAT, "%s; expected an object with a string \"text\"",
+                                            o ? "no string \"text\"" : je.text);
+    json_decref(o);
+    return rc;
+}
+
 static int tokenize_lines(sd_tokenize *t, const char *path, sd_error *err)
 {
-    FILE *in = strcmp(path, "-") == 0 ? stdin : fopen(path, "rbe");
+    bool is_stdin = strcmp(path, "-") == 0;
+    const char *name = is_stdin ? "standard input" : path;
+    FILE *in = is_stdin ? stdin : fopen(path, "rbe");
     if (!in) {
-        return sd_fail_errno(err, "%s: cannot open", path);
+        return sd_fail_errno(err, "%s: cannot open", name);
     }
     char *line = NULL;
     size_t cap = 0;
     int rc = SD_OK;
-    for (long number = 1; rc == SD_OK; number++) {
+    for (long number = 1; rc == SD_OK && !ferror(stdout); number++) { /* a closed pipe ends an endless input */
         ssize_t n = getline(&line, &cap, in);
         if (n < 0) {
-            rc = ferror(in) ? sd_fail_errno(err, "%s: cannot read", path) : SD_OK;
+            rc = ferror(in) ? sd_fail_errno(err, "%s: cannot read", name) : SD_OK;
             break;
         }
-        json_error_t je;
-        json_t *o = json_loadb(line, (size_t)n, JSON_ALLOW_NUL | JSON_DISABLE_EOF_CHECK, &je);
-        json_t *text = json_object_get(o, "text");
-        if (!json_is_string(text)) {
-            rc = sd_fail(err, SD_ERR_FORMAT, "%s: line %ld: %s; expected an object with a string \"text\"", path, number,
-                         o ? "no string \"text\"" : je.text);
-        } else {
-            rc = tokenize(t, json_string_value(text), json_string_length(text), err);
+        rc = tokenize_line(t, line, (size_t)n, err);
+        if (rc != SD_OK) {
+            (void)sd_fail_prefix(err, rc, "%s: line %ld", name, number);
         }
-        json_decref(o);
     }
     free(line);
-    if (in != stdin) {
+    if (!is_stdin) {
         fclose(in);
     }
     return rc;
