@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "src/base/alloc.h"
@@ -33,17 +34,20 @@ static bool read_line(const char *text, size_t len, size_t n_rows, size_t *row, 
     return ok;
 }
 
-/* Takes over the finished rows of a file. *whole: bytes up to the end of its last whole line. */
-static int take_over(sd_journal *j, const char *path, const uint64_t *keys, size_t *whole, sd_error *err)
+/* Takes over the finished rows of a file. *whole: bytes up to the end of its last whole line. *complete: it holds all
+ * rows in input order, and nothing else. */
+static int take_over(sd_journal *j, const char *path, const uint64_t *keys, size_t *whole, bool *complete,
+                     sd_error *err)
 {
     sd_file file;
     *whole = 0;
+    *complete = false;
     int rc = sd_file_open(&file, path, true, err);
     if (rc != SD_OK) {
         return rc;
     }
     const char *data = (const char *)file.data;
-    long number = 1;
+    size_t number = 1, in_order = 0;
     for (size_t at = 0; rc == SD_OK && at < file.size; number++) {
         const char *newline = memchr(data + at, '\n', file.size - at);
         if (!newline) {
@@ -52,8 +56,8 @@ static int take_over(sd_journal *j, const char *path, const uint64_t *keys, size
         size_t len = (size_t)(newline - data) - at, row;
         uint64_t key;
         if (!read_line(data + at, len, j->n, &row, &key)) {
-            rc = sd_fail(err, SD_ERR_ARG, "%s: line %ld is no row of this run (no index and key, or past the input's %zu rows); give "
-                         "another --output, or --overwrite to start afresh", path, number, j->n);
+            rc = sd_fail(err, SD_ERR_ARG, "%s: line %zu is no row of this run (no index and key, or past the input's "
+                         "%zu rows); give another --output, or --overwrite to start afresh", path, number, j->n);
         } else if (key != keys[row]) {
             rc = sd_fail(err, SD_ERR_ARG, "%s: row %zu was made from another prompt, model or options; give another --output, or "
                          "--overwrite to start afresh", path, row);
@@ -61,35 +65,55 @@ static int take_over(sd_journal *j, const char *path, const uint64_t *keys, size
             j->lines[row] = sd_strndup(data + at, len);
             rc = j->lines[row] ? SD_OK : sd_fail_memory(err, len, "finished rows");
         }
+        in_order += rc == SD_OK && row + 1 == number;
         at += len + 1;
         *whole = at;
     }
+    *complete = rc == SD_OK && *whole == file.size && in_order == j->n && number == j->n + 1;
     sd_file_close(&file);
     return rc;
 }
 
-/* Opens and locks OUT.partial first, so that two processes never read the same state and both go on from it. */
+/* Opens and locks OUT.partial first, so that two processes never read the same state and both go on from it. Between
+ * the two calls another process may have finished and removed the file: the lock counts only if the name still leads
+ * to it. */
 static int open_partial(sd_journal *j, sd_error *err)
 {
-    j->stream = fopen(j->partial, "abe");
-    if (!j->stream) {
-        return sd_fail_errno(err, "%s: cannot create it to write %s", j->partial, j->path);
+    for (;;) {
+        j->stream = fopen(j->partial, "abe");
+        if (!j->stream) {
+            return sd_fail_errno(err, "%s: cannot create it to write %s", j->partial, j->path);
+        }
+        if (flock(fileno(j->stream), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+            return sd_fail(err, SD_ERR_ARG, "%s: another process is writing it", j->partial);
+        }
+        struct stat locked, named;
+        if (fstat(fileno(j->stream), &locked) == 0 && stat(j->partial, &named) == 0 && locked.st_ino == named.st_ino) {
+            return SD_OK;
+        }
+        fclose(j->stream);
     }
-    if (flock(fileno(j->stream), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
-        return sd_fail(err, SD_ERR_ARG, "%s: another process is writing it", j->partial);
+}
+
+static void forget_lines(sd_journal *j)
+{
+    for (size_t i = 0; i < j->n; i++) {
+        sd_free(j->lines[i]);
+        j->lines[i] = NULL;
     }
-    return SD_OK;
 }
 
 static int resume(sd_journal *j, const uint64_t *keys, bool overwrite, sd_error *err)
 {
     size_t whole = 0, unused;
-    int rc = SD_OK;
-    if (!overwrite) {
-        rc = take_over(j, j->partial, keys, &whole, err);
-        if (rc == SD_OK && sd_file_exists(j->path)) {
-            rc = take_over(j, j->path, keys, &unused, err);
-        }
+    bool complete;
+    int rc = take_over(j, j->partial, keys, &whole, &complete, err);
+    if (rc == SD_ERR_ARG && overwrite) { /* rows of another run; this run's own, had it been interrupted, are welcome */
+        forget_lines(j);
+        whole = 0;
+        rc = SD_OK;
+    } else if (rc == SD_OK && !overwrite && sd_file_exists(j->path)) {
+        rc = take_over(j, j->path, keys, &unused, &j->complete, err);
     }
     if (rc == SD_OK && ftruncate(fileno(j->stream), (off_t)whole) != 0) {
         rc = sd_fail_errno(err, "%s: cannot cut its torn last line", j->partial);
@@ -106,11 +130,15 @@ static int open_files(sd_journal *j, const char *path, const uint64_t *keys, boo
         return sd_fail_memory(err, size, "a file name");
     }
     (void)snprintf(j->partial, size, "%s.partial", path);
-    if (sd_dir_exists(path)) {
-        return sd_fail(err, SD_ERR_ARG, "%s: is a directory; expected a file name", path);
+    int rc = sd_check_output(path, err);
+    if (rc == SD_OK) {
+        rc = sd_check_output(j->partial, err);
+    }
+    if (rc != SD_OK) {
+        return rc;
     }
     bool existed = sd_file_exists(j->partial);
-    int rc = open_partial(j, err);
+    rc = open_partial(j, err);
     if (rc != SD_OK) {
         return rc;
     }
@@ -171,6 +199,10 @@ int sd_journal_finish(sd_journal *j, sd_error *err)
     if (!j->stream) {
         return SD_OK;
     }
+    if (j->complete) {
+        (void)unlink(j->partial);
+        return SD_OK;
+    }
     sd_atomic_file file;
     int rc = sd_atomic_open(&file, j->path, err);
     if (rc != SD_OK) {
@@ -191,8 +223,8 @@ void sd_journal_close(sd_journal *j)
     if (j->stream) {
         fclose(j->stream);
     }
-    for (size_t i = 0; j->lines && i < j->n; i++) {
-        sd_free(j->lines[i]);
+    if (j->lines) {
+        forget_lines(j);
     }
     sd_free(j->lines);
     sd_free(j->path);

@@ -15,10 +15,12 @@ typedef struct sd_journal {
     FILE *stream;   /* OUT.partial, locked; NULL: rows go to standard output in order */
     char **lines;   /* [n] finished rows, NULL: not done */
     size_t n, next; /* next: the first row not yet printed to standard output */
+    bool complete;  /* OUT held all rows already: it stays as it is */
     double synced;
 } sd_journal;
 
-/* path NULL: standard output. keys: [n]. Rows of an existing OUT with other keys are an error unless overwrite is set. */
+/* path NULL: standard output. keys: [n]. Rows with other keys in OUT or OUT.partial are an error, unless
+ * overwrite is set: then OUT is not read, and OUT.partial counts only if all its rows have these keys. */
 int sd_journal_open(sd_journal *journal, const char *path, const uint64_t *keys, size_t n, bool overwrite, sd_error *err);
 bool sd_journal_has(const sd_journal *journal, size_t row);
 
