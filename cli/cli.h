@@ -4,6 +4,7 @@
 #ifndef SD_CLI_CLI_H
 #define SD_CLI_CLI_H
 
+#include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -21,13 +22,21 @@ int sd_cli_usage(const char *verb, const char *format, ...) __attribute__((forma
 /* Flushes stdout; a write error there (a full disk, a closed pipe) is a failure that must not pass unnoticed. */
 int sd_cli_close_stdout(int exit_code);
 
+/* A path as a JSON string, bytes that are no UTF-8 replaced. NULL when memory is out. */
+json_t *sd_cli_json_path(const char *path);
+
+/* Prints the object on a line of its own and releases it. NULL, from a json_pack that failed, is an error. */
+int sd_cli_print_json(json_t *object, size_t flags, sd_error *err);
+
 /* ---- options ---- */
 
 typedef enum sd_option_kind {
     SD_OPTION_FLAG,    /* bool * */
     SD_OPTION_INT,     /* int * */
+    SD_OPTION_COUNT,   /* int *, at least 1: 0 can mean "not given" */
     SD_OPTION_UINT64,  /* uint64_t * */
-    SD_OPTION_DOUBLE,  /* double * */
+    SD_OPTION_DOUBLE,  /* double *, finite */
+    SD_OPTION_RATIO,   /* double *, at least 1: 0 can mean "not given" */
     SD_OPTION_STRING,  /* const char ** */
     SD_OPTION_STRINGS  /* sd_strings *: may be given several times */
 } sd_option_kind;
@@ -91,7 +100,7 @@ typedef struct sd_schedule_flags {
 } sd_schedule_flags;
 
 #define SD_SCHEDULE_OPTIONS(flags)                                                                                      \
-    {"speedup", "S", SD_OPTION_DOUBLE, &(flags).speedup, "run 1/S of the layers on average over the horizon"},          \
+    {"speedup", "S", SD_OPTION_RATIO, &(flags).speedup, "run 1/S of the layers on average over the horizon"},          \
     {"schedule", "SPEC", SD_OPTION_STRING, &(flags).schedule,                                                           \
      "warmup=1,max=16,min=8,horizon=64,prompt=full; also budgets=24:16:8, ranking=0:23:22:..., full"},                  \
     {"policy", "NAME", SD_OPTION_STRING, &(flags).policy, "full (default) or skipdecode (with --speedup or --schedule)"}

@@ -2,15 +2,29 @@
 #include "cli/generate.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "src/base/alloc.h"
 #include "src/base/error.h"
 #include "src/generate/sampler.h"
 
 /* ---- output rows ---- */
+
+/* Token ids and log-probabilities. JSON has no NaN or infinity, which logits that are not finite lead to: null. */
+static bool add_logprobs(json_t *o, const sd_result *r)
+{
+    json_t *ids = json_array(), *logprobs = json_array();
+    bool failed = json_object_set_new(o, "ids", ids) != 0;
+    failed = json_object_set_new(o, "logprobs", logprobs) != 0 || failed;
+    for (int i = 0; i < r->n_ids && !failed; i++) {
+        double x = (double)r->logprobs[i];
+        failed = json_array_append_new(ids, json_integer(r->ids[i])) != 0 ||
+                 json_array_append_new(logprobs, isfinite(x) ? json_real(x) : json_null()) != 0;
+    }
+    return !failed;
+}
 
 /* One row as a JSON object on one line. Nothing in it depends on time, batch or thread count. */
 static char *row_json(const sd_job *job, size_t request)
@@ -19,26 +33,13 @@ static char *row_json(const sd_job *job, size_t request)
     const sd_result *r = &job->results[request];
     char key[17];
     (void)snprintf(key, sizeof key, "%016" PRIx64, job->keys[row]);
-    json_t *o = json_pack("{s:I}", "index", (json_int_t)row);
-    if (job->input.rows[row].id) {
-        json_object_set(o, "id", job->input.rows[row].id);
-    }
-    json_object_set_new(o, "text", json_string(r->text));
-    json_object_set_new(o, "finish_reason", json_string(r->finish == SD_FINISH_LENGTH ? "length" : "stop"));
-    json_object_set_new(o, "prompt_tokens", json_integer(job->requests[row].n_prompt));
-    json_object_set_new(o, "completion_tokens", json_integer(r->n_ids));
-    json_object_set_new(o, "layers_run", json_integer(r->layers_run));
-    json_object_set_new(o, "layers_full", json_integer((json_int_t)r->steps * job->info.n_layers));
-    if (r->logprobs) {
-        json_t *ids = json_array(), *logprobs = json_array();
-        for (int i = 0; i < r->n_ids; i++) {
-            json_array_append_new(ids, json_integer(r->ids[i]));
-            json_array_append_new(logprobs, json_real((double)r->logprobs[i]));
-        }
-        json_object_set_new(o, "ids", ids);
-        json_object_set_new(o, "logprobs", logprobs);
-    }
-    if (json_object_set_new(o, "key", json_string(key)) != 0) {
+    const char *finish = r->finish == SD_FINISH_LENGTH ? "length" : "stop";
+    json_t *o = json_pack("{s:I, s:O*, s:s, s:s, s:i, s:i, s:I, s:I, s:s}", "index", (json_int_t)row, "id",
+                          job->input.rows[row].id, "text", r->text, "finish_reason", finish, "prompt_tokens",
+                          job->requests[row].n_prompt, "completion_tokens", r->n_ids, "layers_run",
+                          (json_int_t)r->layers_run, "layers_full", (json_int_t)r->steps * job->info.n_layers, "key",
+                          key);
+    if (!o || (r->logprobs && !add_logprobs(o, r))) {
         json_decref(o);
         return NULL;
     }
@@ -139,16 +140,16 @@ static int run(sd_job *job, sd_error *err)
     if (rc == SD_OK) {
         rc = sd_journal_finish(&job->journal, err);
     }
-    sd_comparison comparison = {0};
-    if (rc == SD_OK && !f->quiet) {
-        rc = sd_job_compare(job, &comparison, err);
+    bool json = f->json && f->output;
+    if (rc != SD_OK || (f->quiet && !json)) {
+        return rc;
     }
-    if (rc == SD_OK && f->json && f->output) {
-        rc = sd_job_print_summary_json(job, &comparison, err);
-    } else if (rc == SD_OK && !f->quiet) {
-        sd_job_print_summary(job, &comparison);
+    sd_comparison comparison;
+    rc = sd_job_compare(job, &comparison, err);
+    if (rc != SD_OK) {
+        return rc;
     }
-    return rc;
+    return json ? sd_job_print_summary_json(job, &comparison, err) : sd_job_print_summary(job, &comparison, err);
 }
 
 static int read_input(sd_job *job, sd_error *err)
@@ -213,11 +214,11 @@ static int check_flags(sd_generate_flags *f)
     if (!f->prompt == !f->input) {
         return sd_cli_usage("generate", "expected either --prompt TEXT or --input FILE");
     }
-    if (f->batch < 1 || f->batch > 4096) {
+    if (f->batch > 4096) {
         return sd_cli_usage("generate", "--batch %d; expected 1 .. 4096", f->batch);
     }
-    if (f->max_tokens < 0 || f->limit < 0 || f->prefill_tokens < 1) {
-        return sd_cli_usage("generate", "--max-tokens, --limit and --prefill-tokens take numbers of at least 1");
+    if (f->raw && f->template) {
+        return sd_cli_usage("generate", "--raw and --template exclude each other");
     }
     if (f->compare && f->no_compare) {
         return sd_cli_usage("generate", "--compare and --no-compare exclude each other");
@@ -241,9 +242,10 @@ int sd_verb_generate(int argc, char **argv)
         {"raw", NULL, SD_OPTION_FLAG, &f.raw, "no template: the text is the prompt"},
         {"output", "FILE", SD_OPTION_STRING, &f.output, "JSON lines in input order; started again, it goes on where it was"},
         {"overwrite", NULL, SD_OPTION_FLAG, &f.overwrite, "start afresh where --output holds other rows"},
-        {"limit", "N", SD_OPTION_INT, &f.limit, "only the first N rows of the input"},
-        {"batch", "N", SD_OPTION_INT, &f.batch, "rows decoded together; default 32"},
-        {"max-tokens", "N", SD_OPTION_INT, &f.max_tokens, "most tokens a row generates; default: the model's, else 128"},
+        {"limit", "N", SD_OPTION_COUNT, &f.limit, "only the first N rows of the input"},
+        {"batch", "N", SD_OPTION_COUNT, &f.batch, "rows decoded together; default 32"},
+        {"max-tokens", "N", SD_OPTION_COUNT, &f.max_tokens,
+         "most tokens a row generates; default: the model's, else 128"},
         SD_SCHEDULE_OPTIONS(f.schedule),
         {"temperature", "T", SD_OPTION_DOUBLE, &f.temperature, "0 (default) is greedy"},
         {"top-k", "K", SD_OPTION_INT, &f.sampling.top_k, "sample among the K likeliest tokens; 0 is off"},
@@ -255,7 +257,7 @@ int sd_verb_generate(int argc, char **argv)
         {"ignore-eos", NULL, SD_OPTION_FLAG, &f.ignore_eos, "go on past the end token, to max-tokens"},
         {"logprobs", NULL, SD_OPTION_FLAG, &f.logprobs, "add token ids and log-probabilities to each row"},
         SD_MODEL_OPTIONS(f.model),
-        {"prefill-tokens", "N", SD_OPTION_INT, &f.prefill_tokens, "most prompt tokens in one pass; default 512"},
+        {"prefill-tokens", "N", SD_OPTION_COUNT, &f.prefill_tokens, "most prompt tokens in one pass; default 512"},
         {"compare", NULL, SD_OPTION_FLAG, &f.compare, "replay a batch at full depth, to measure wall-clock speedups"},
         {"no-compare", NULL, SD_OPTION_FLAG, &f.no_compare, "never do that; default: if it adds less than half the time"},
         {"json", NULL, SD_OPTION_FLAG, &f.json, "--prompt: one JSON row; with --output: the summary as JSON"},

@@ -57,7 +57,7 @@ typedef struct sd_comparison {
 /* Replays a batch of the rows just done, token by token as they were generated, at full depth and on the schedule, and
  * compares the seconds. */
 int sd_job_compare(const sd_job *job, sd_comparison *comparison, sd_error *err);
-void sd_job_print_summary(const sd_job *job, const sd_comparison *comparison);
+int sd_job_print_summary(const sd_job *job, const sd_comparison *comparison, sd_error *err);
 int sd_job_print_summary_json(const sd_job *job, const sd_comparison *comparison, sd_error *err);
 
 #endif

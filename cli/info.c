@@ -36,25 +36,19 @@ static void count_tensors(sd_info *info, const sd_checkpoint *checkpoint, const 
     info->dtype = binding->layers[SD_SLOT_FC1 - SD_SLOT_LAYER]->dtype;
 }
 
-static int print_json(const char *dir, const sd_info *f)
+static int print_json(const char *dir, const sd_info *f, sd_error *err)
 {
-    json_t *o = json_pack("{s:s, s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:b, s:b, s:s, s:I, s:I, s:I}", "model", dir,
-                          "arch", f->config.arch, "format", f->format, "n_layers", f->config.n_layers, "hidden_size",
-                          f->config.hidden, "n_heads", f->config.n_heads, "head_dim", f->config.head_dim, "ffn_size",
-                          f->config.ffn, "vocab_size", f->config.vocab, "max_positions", f->config.max_positions,
-                          "pre_norm", f->config.pre_norm, "tied_head", f->config.tied, "dtype", sd_dtype_name(f->dtype),
-                          "n_params", (json_int_t)f->params, "tensors", (json_int_t)f->tensors, "file_bytes",
-                          (json_int_t)f->file_bytes);
-    if (!o) {
-        return SD_EXIT_FAILURE;
-    }
-    json_dumpf(o, stdout, JSON_INDENT(2));
-    putchar('\n');
-    json_decref(o);
-    return SD_EXIT_OK;
+    const sd_config *c = &f->config;
+    json_t *o = json_pack("{s:o, s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:b, s:b, s:s, s:I, s:I, s:I}", "model",
+                          sd_cli_json_path(dir), "arch", c->arch, "format", f->format, "n_layers", c->n_layers,
+                          "hidden_size", c->hidden, "n_heads", c->n_heads, "head_dim", c->head_dim, "ffn_size", c->ffn,
+                          "vocab_size", c->vocab, "max_positions", c->max_positions, "pre_norm", c->pre_norm,
+                          "tied_head", c->tied, "dtype", sd_dtype_name(f->dtype), "n_params", (json_int_t)f->params,
+                          "tensors", (json_int_t)f->tensors, "file_bytes", (json_int_t)f->file_bytes);
+    return sd_cli_print_json(o, JSON_INDENT(2), err);
 }
 
-static int print_text(const char *dir, const sd_info *f)
+static void print_text(const char *dir, const sd_info *f)
 {
     const sd_config *c = &f->config;
     double layer = 4.0 * c->hidden * c->hidden + 2.0 * c->hidden * c->ffn;
@@ -87,7 +81,6 @@ static int print_text(const char *dir, const sd_info *f)
             putchar('\n');
         }
     }
-    return SD_EXIT_OK;
 }
 
 int sd_verb_info(int argc, char **argv)
@@ -115,10 +108,13 @@ int sd_verb_info(int argc, char **argv)
     }
     if (rc == SD_OK) {
         count_tensors(&info, checkpoint, &binding);
-        code = sd_cli_close_stdout(json ? print_json(dir, &info) : print_text(dir, &info));
-    } else {
-        code = sd_cli_fail(&err);
+        if (json) {
+            rc = print_json(dir, &info, &err);
+        } else {
+            print_text(dir, &info);
+        }
     }
+    code = rc == SD_OK ? sd_cli_close_stdout(SD_EXIT_OK) : sd_cli_fail(&err);
     sd_recipe_clear(&info.recipe);
     sd_binding_clear(&binding);
     sd_checkpoint_close(checkpoint);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "cli/cli.h"
 #include "src/base/alloc.h"
@@ -65,6 +66,22 @@ static void print_row_text(const sd_logits_job *job, const float *logits, int st
            (double)logits[best]);
 }
 
+static int print_head_json(const sd_logits_job *job, sd_error *err)
+{
+    json_t *dir = sd_cli_json_path(job->dir);
+    if (!dir) {
+        return sd_fail_memory(err, strlen(job->dir), "a JSON string");
+    }
+    printf("{\"model\":");
+    (void)json_dumpf(dir, stdout, JSON_ENCODE_ANY);
+    json_decref(dir);
+    printf(",\"n_layers\":%d,\"vocab_size\":%d,", job->info.n_layers, job->info.vocab_size);
+    print_ids("ids", job->ids, job->n_ids);
+    print_ids("forced", job->forced, job->n_forced);
+    printf("\"schedule\":\"%s\",\"rows\":[\n", sd_schedule_text(job->schedule));
+    return SD_OK;
+}
+
 static void print_row(const sd_logits_job *job, const float *logits, int step)
 {
     job->json ? print_row_json(job, logits, step) : print_row_text(job, logits, step);
@@ -83,15 +100,7 @@ static int run(const sd_logits_job *job, sd_error *err)
         rc = sd_session_forward(session, &(sd_feed){row, job->ids, job->n_ids}, 1, err);
     }
     if (rc == SD_OK && job->json) {
-        printf("{\"model\":");
-        putchar('"');
-        for (const unsigned char *s = (const unsigned char *)job->dir; *s; s++) {
-            *s < 0x20 || *s == '"' || *s == '\\' ? (void)printf("\\u%04x", *s) : (void)putchar(*s);
-        }
-        printf("\",\"n_layers\":%d,\"vocab_size\":%d,", job->info.n_layers, job->info.vocab_size);
-        print_ids("ids", job->ids, job->n_ids);
-        print_ids("forced", job->forced, job->n_forced);
-        printf("\"schedule\":\"%s\",\"rows\":[\n", sd_schedule_text(job->schedule));
+        rc = print_head_json(job, err);
     }
     for (int j = 0; rc == SD_OK && j <= job->n_forced; j++) {
         print_row(job, sd_session_logits(session, 0), j - 1);
@@ -104,6 +113,18 @@ static int run(const sd_logits_job *job, sd_error *err)
     }
     sd_session_free(session);
     return rc;
+}
+
+/* Before anything is printed: a bad id in --forced must not leave half a JSON object behind. */
+static int check_ids(const sd_logits_job *job, const char *option, const int32_t *ids, int n, sd_error *err)
+{
+    for (int i = 0; i < n; i++) {
+        if (ids[i] >= job->info.vocab_size) {
+            return sd_fail(err, SD_ERR_ARG, "%s: value %d is %d; the model's token ids are 0 .. %d", option, i + 1,
+                           ids[i], job->info.vocab_size - 1);
+        }
+    }
+    return SD_OK;
 }
 
 static int prepare(sd_logits_job *job, const sd_model_flags *mf, const sd_schedule_flags *sf, const char *ids,
@@ -129,6 +150,12 @@ static int prepare(sd_logits_job *job, const sd_model_flags *mf, const sd_schedu
     }
     if (rc == SD_OK) {
         sd_model_get_info(job->model, &job->info);
+        rc = check_ids(job, "--ids", job->ids, job->n_ids, err);
+    }
+    if (rc == SD_OK) {
+        rc = check_ids(job, "--forced", job->forced, job->n_forced, err);
+    }
+    if (rc == SD_OK) {
         rc = sd_schedule_flags_resolve(sf, job->info.n_layers, &so, err);
     }
     if (rc == SD_OK) {

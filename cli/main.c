@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT */
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cli/cli.h"
 #include "src/base/cpu.h"
@@ -36,6 +38,11 @@ static const sd_verb *find_verb(const char *name)
     return NULL;
 }
 
+static int unknown_verb(const char *name)
+{
+    return sd_cli_usage(NULL, "unknown verb \"%s\"; expected generate, plan, logits, tokenize, info or help", name);
+}
+
 static int overview(FILE *stream)
 {
     fprintf(stream, "usage: skipdecode VERB [arguments]\n\n"
@@ -50,12 +57,12 @@ static int overview(FILE *stream)
 
 static int run_help(int argc, char **argv)
 {
-    if (argc < 3) {
+    if (argc < 3 || strcmp(argv[2], "help") == 0) {
         return overview(stdout);
     }
     const sd_verb *verb = find_verb(argv[2]);
     if (!verb) {
-        return sd_cli_usage(NULL, "unknown verb \"%s\"", argv[2]);
+        return unknown_verb(argv[2]);
     }
     char *arguments[] = {argv[2], "--help", NULL};
     return verb->run(2, arguments);
@@ -72,8 +79,22 @@ static int run_version(void)
     return sd_cli_close_stdout(SD_EXIT_OK);
 }
 
+/* A standard stream that the caller closed would become the next file that is opened, and messages would end up in it.
+ * Its place is taken by a file that cannot be written, so that writing fails and is reported. */
+static void hold_standard_streams(void)
+{
+    int fd;
+    do {
+        fd = open("/dev/null", O_RDONLY);
+    } while (fd >= 0 && fd <= STDERR_FILENO);
+    if (fd > STDERR_FILENO) {
+        close(fd);
+    }
+}
+
 int main(int argc, char **argv)
 {
+    hold_standard_streams();
     signal(SIGPIPE, SIG_IGN); /* a closed pipe comes back as a write error and is reported */
     sd_set_log(print_warning, NULL);
     if (argc < 2) {
@@ -87,7 +108,7 @@ int main(int argc, char **argv)
     }
     const sd_verb *verb = find_verb(argv[1]);
     if (!verb) {
-        return sd_cli_usage(NULL, "unknown verb \"%s\"; expected generate, plan, logits, tokenize, info or help", argv[1]);
+        return unknown_verb(argv[1]);
     }
     return verb->run(argc - 1, argv + 1);
 }

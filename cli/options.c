@@ -12,8 +12,12 @@
 #include "cli/cli.h"
 #include "src/base/alloc.h"
 #include "src/base/error.h"
+#include "src/base/utf8.h"
 
 enum { MAX_OPTIONS = 48, HELP_COLUMN = 30 };
+
+/* What getopt_long returns: values beyond any character, which it uses for short options (there are none). */
+enum { FIRST_CODE = 256, HELP_CODE = FIRST_CODE + MAX_OPTIONS };
 
 int sd_cli_fail(const sd_error *err)
 {
@@ -34,11 +38,33 @@ int sd_cli_usage(const char *verb, const char *format, ...)
 
 int sd_cli_close_stdout(int exit_code)
 {
+    errno = 0;
     if (fflush(stdout) != 0 || ferror(stdout)) {
-        fprintf(stderr, "skipdecode: cannot write to standard output: %s\n", strerror(errno));
+        const char *why = errno ? strerror(errno) : "an earlier write failed";
+        fprintf(stderr, "skipdecode: cannot write to standard output: %s\n", why);
         return exit_code == SD_EXIT_OK ? SD_EXIT_FAILURE : exit_code;
     }
     return exit_code;
+}
+
+json_t *sd_cli_json_path(const char *path)
+{
+    sd_buf text = {0};
+    sd_utf8_sanitize(&text, path, strlen(path));
+    json_t *string = text.failed ? NULL : json_stringn(text.data ? text.data : "", text.len);
+    sd_buf_free(&text);
+    return string;
+}
+
+int sd_cli_print_json(json_t *object, size_t flags, sd_error *err)
+{
+    if (!object) {
+        return sd_fail_memory(err, 4096, "a JSON object");
+    }
+    (void)json_dumpf(object, stdout, flags); /* a write error stays in stdout */
+    putchar('\n');
+    json_decref(object);
+    return SD_OK;
 }
 
 static void print_help(const char *verb, const sd_option *options, size_t n)
@@ -74,21 +100,24 @@ static bool store(const sd_option *o, const char *text, const char **expected)
         *(bool *)o->value = true;
         return true;
     case SD_OPTION_INT:
-        *expected = "an integer";
-        if (!parse_int64(text, &integer) || integer < INT_MIN || integer > INT_MAX) {
+    case SD_OPTION_COUNT:
+        *expected = o->kind == SD_OPTION_COUNT ? "an integer, 1 .. 2147483647" : "an integer of at most 2147483647";
+        if (!parse_int64(text, &integer) || integer < (o->kind == SD_OPTION_COUNT ? 1 : INT_MIN) || integer > INT_MAX) {
             return false;
         }
         *(int *)o->value = (int)integer;
         return true;
     case SD_OPTION_UINT64:
-        *expected = "an integer of at least 0";
+        *expected = "an integer, 0 .. 18446744073709551615";
         errno = 0;
         *(uint64_t *)o->value = strtoull(text, &end, 10);
         return errno == 0 && end != text && *end == '\0' && text[strspn(text, " \t")] != '-';
     case SD_OPTION_DOUBLE:
-        *expected = "a number";
+    case SD_OPTION_RATIO:
+        *expected = o->kind == SD_OPTION_RATIO ? "a number of at least 1" : "a number";
         *(double *)o->value = strtod(text, &end);
-        return end != text && *end == '\0' && isfinite(*(double *)o->value);
+        return end != text && *end == '\0' && isfinite(*(double *)o->value) &&
+               (o->kind == SD_OPTION_DOUBLE || *(double *)o->value >= 1);
     case SD_OPTION_STRING:
         *(const char **)o->value = text;
         return true;
@@ -105,55 +134,75 @@ static bool store(const sd_option *o, const char *text, const char **expected)
     return false;
 }
 
-static int bad_option(const char *verb, const struct option *table, char **argv, int at)
+static int bad_option(const char *verb, const sd_option *options, const char *given)
 {
-    const char *given = argv[at];
-    if (optopt != 0 && optopt < MAX_OPTIONS + 1) { /* a known option, used wrongly */
-        const struct option *o = &table[optopt - 1];
-        return o->has_arg ? sd_cli_usage(verb, "--%s needs a value", o->name)
-                          : sd_cli_usage(verb, "--%s takes no value", o->name);
+    if (optopt == HELP_CODE) {
+        return sd_cli_usage(verb, "--help takes no value");
+    }
+    if (optopt >= FIRST_CODE) { /* a known option, used wrongly */
+        const sd_option *o = &options[optopt - FIRST_CODE];
+        return o->argument ? sd_cli_usage(verb, "--%s needs a value", o->name)
+                           : sd_cli_usage(verb, "--%s takes no value", o->name);
     }
     return sd_cli_usage(verb, "unknown option %s", given);
+}
+
+/* One option with its value in optarg. *given: whether it came before. Returns -1 to go on. */
+static int take_option(const char *verb, const sd_option *o, bool *given)
+{
+    const char *expected = "";
+    if (*given && o->kind != SD_OPTION_FLAG && o->kind != SD_OPTION_STRINGS) {
+        return sd_cli_usage(verb, "--%s is given twice", o->name);
+    }
+    *given = true;
+    return store(o, optarg, &expected) ? -1
+                                       : sd_cli_usage(verb, "--%s: \"%s\"; expected %s", o->name, optarg, expected);
 }
 
 int sd_options_read(const char *verb, const sd_option *options, size_t n_options, int argc, char **argv,
                     const char **positional, int n_positional)
 {
     struct option table[MAX_OPTIONS + 2];
+    bool given[MAX_OPTIONS] = {false};
     memset(table, 0, sizeof table);
     for (size_t i = 0; i < n_options; i++) {
-        table[i] = (struct option){options[i].name, options[i].argument ? required_argument : no_argument, NULL, (int)i + 1};
+        table[i] = (struct option){options[i].name, options[i].argument ? required_argument : no_argument, NULL,
+                                   FIRST_CODE + (int)i};
     }
-    table[n_options] = (struct option){"help", no_argument, NULL, MAX_OPTIONS + 1};
+    table[n_options] = (struct option){"help", no_argument, NULL, HELP_CODE};
     opterr = 0;
     optind = 1;
+    int n = 0, code = 0;
     for (;;) {
         int at = optind;
-        int code = getopt_long(argc, argv, "", table, NULL);
-        if (code == -1) {
+        if (code != -1) {
+            code = getopt_long(argc, argv, "-", table, NULL); /* "-": in order, whatever POSIXLY_CORRECT says */
+        }
+        if (code == -1 && optind == argc) {
             break;
         }
-        if (code == MAX_OPTIONS + 1) {
+        if (code == -1) { /* after "--" */
+            optarg = argv[optind++];
+        }
+        if (code == HELP_CODE) {
             print_help(verb, options, n_options);
             return sd_cli_close_stdout(SD_EXIT_OK);
         }
+        int exit_code = -1;
         if (code == '?') {
-            return bad_option(verb, table, argv, optind > at + 1 || optind > argc - 1 ? optind - 1 : at);
+            exit_code = bad_option(verb, options, argv[at]);
+        } else if (code >= FIRST_CODE) {
+            exit_code = take_option(verb, &options[code - FIRST_CODE], &given[code - FIRST_CODE]);
+        } else if (n == n_positional) {
+            exit_code = sd_cli_usage(verb, "unexpected argument \"%s\"", optarg);
+        } else {
+            positional[n++] = optarg;
         }
-        const char *expected = "";
-        const sd_option *o = &options[code - 1];
-        if (!store(o, optarg, &expected)) {
-            return sd_cli_usage(verb, "--%s: \"%s\"; expected %s", o->name, optarg, expected);
+        if (exit_code >= 0) {
+            return exit_code;
         }
     }
-    if (argc - optind != n_positional) {
-        return argc - optind < n_positional ? sd_cli_usage(verb, "expected a model directory")
-                                            : sd_cli_usage(verb, "unexpected argument \"%s\"", argv[optind + n_positional]);
-    }
-    for (int i = 0; i < n_positional; i++) {
-        positional[i] = argv[optind + i];
-    }
-    return -1;
+    return n == n_positional ? -1 : sd_cli_usage(verb, "expected a model directory");
 }
 
 int sd_model_flags_resolve(const sd_model_flags *flags, sd_model_options *options, sd_error *err)

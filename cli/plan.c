@@ -3,7 +3,7 @@
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
-#include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -45,7 +45,7 @@ static void work_out(sd_plan *p)
     p->kv_full = sd_kv_plan(NULL, c->n_layers, c->n_heads, c->head_dim, p->n_prompt, p->max_tokens);
 }
 
-static int print_json(const sd_plan *p)
+static int print_json(const sd_plan *p, sd_error *err)
 {
     json_t *budgets = json_array(), *layers = json_array();
     for (int j = 0; j < p->steps; j++) {
@@ -54,20 +54,14 @@ static int print_json(const sd_plan *p)
     for (int l = 0; l < p->config.n_layers; l++) {
         json_array_append_new(layers, json_integer(sd_schedule_layer_steps(p->schedule, l, p->steps)));
     }
-    json_t *o = json_pack("{s:s, s:s, s:i, s:i, s:i, s:i, s:f, s:f, s:f, s:I, s:I, s:o, s:o}", "model", p->dir, "schedule",
-                          sd_schedule_text(p->schedule), "n_layers", p->config.n_layers, "prompt_tokens", p->n_prompt,
-                          "max_tokens", p->max_tokens, "prompt_budget", sd_schedule_prompt_budget(p->schedule), "mean_budget",
-                          p->mean_budget, "layer_speedup", p->layer_speedup, "request_layer_speedup",
-                          p->request_layer_speedup, "kv_bytes_per_row", (json_int_t)p->kv_bytes, "kv_bytes_full",
-                          (json_int_t)p->kv_full, "budgets", budgets, "layer_steps", layers);
-    if (!o) {
-        fputs("skipdecode: out of memory\n", stderr);
-        return SD_EXIT_FAILURE;
-    }
-    json_dumpf(o, stdout, 0);
-    putchar('\n');
-    json_decref(o);
-    return SD_EXIT_OK;
+    json_t *o = json_pack("{s:o, s:s, s:i, s:i, s:i, s:i, s:f, s:f, s:f, s:I, s:I, s:o, s:o}", "model",
+                          sd_cli_json_path(p->dir), "schedule", sd_schedule_text(p->schedule), "n_layers",
+                          p->config.n_layers, "prompt_tokens", p->n_prompt, "max_tokens", p->max_tokens,
+                          "prompt_budget", sd_schedule_prompt_budget(p->schedule), "mean_budget", p->mean_budget,
+                          "layer_speedup", p->layer_speedup, "request_layer_speedup", p->request_layer_speedup,
+                          "kv_bytes_per_row", (json_int_t)p->kv_bytes, "kv_bytes_full", (json_int_t)p->kv_full,
+                          "budgets", budgets, "layer_steps", layers);
+    return sd_cli_print_json(o, 0, err);
 }
 
 /* Steps with one budget are one line of the table. */
@@ -99,7 +93,7 @@ static void print_table(const sd_plan *p)
     }
 }
 
-static int print_text(const sd_plan *p)
+static int print_text(const sd_plan *p, sd_error *err)
 {
     printf("%s: %d layers, prompt of %d tokens, %d to generate\n", p->dir, p->config.n_layers, p->n_prompt, p->max_tokens);
     printf("schedule               %s\n", sd_schedule_text(p->schedule));
@@ -112,17 +106,20 @@ static int print_text(const sd_plan *p)
     print_table(p);
     sd_buf picture = {0};
     sd_schedule_draw(p->schedule, p->steps > 0 ? p->steps : 1, PICTURE_WIDTH, &picture);
-    printf("\n%s", picture.data ? picture.data : "");
-    printf("          +-> decode steps 0 .. %d\n", p->steps > 0 ? p->steps - 1 : 0);
+    int rc = picture.failed ? sd_fail_memory(err, picture.len, "the picture") : SD_OK;
+    if (rc == SD_OK) {
+        printf("\n%s          +-> decode steps 0 .. %d\n", picture.data, p->steps > 0 ? p->steps - 1 : 0);
+    }
     sd_buf_free(&picture);
-    return SD_EXIT_OK;
+    return rc;
 }
 
-/* ---- the plot: data and commands go to gnuplot through its standard input ---- */
+/* ---- the plot: gnuplot reads data and commands from its standard input and writes the picture to its standard output,
+ * so that no file name has to be quoted for it ---- */
 
-static void write_plot(const sd_plan *p, const char *png, FILE *to)
+static void write_plot(const sd_plan *p, FILE *to)
 {
-    fprintf(to, "set terminal pngcairo size 1000,600 font 'sans,12'\nset output '%s'\n", png);
+    fprintf(to, "set terminal pngcairo size 1000,600 font 'sans,12'\n");
     fprintf(to, "set title 'Layers that run at each decode step: %.2fx layer speedup' noenhanced\n", p->layer_speedup);
     fprintf(to, "set xlabel 'decode step'\nset ylabel 'layer'\nset xrange [-0.5:%d.5]\nset yrange [-0.5:%d.5]\n", p->steps - 1,
             p->config.n_layers - 1);
@@ -143,7 +140,7 @@ static void write_plot(const sd_plan *p, const char *png, FILE *to)
     fputs("e\n", to);
 }
 
-static int run_gnuplot(const sd_plan *p, const char *png, sd_error *err)
+static int run_gnuplot(const sd_plan *p, int picture, sd_error *err)
 {
     int ends[2];
     if (pipe(ends) != 0) {
@@ -152,6 +149,7 @@ static int run_gnuplot(const sd_plan *p, const char *png, sd_error *err)
     pid_t child = fork();
     if (child == 0) {
         dup2(ends[0], STDIN_FILENO);
+        dup2(picture, STDOUT_FILENO);
         close(ends[0]);
         close(ends[1]);
         execlp("gnuplot", "gnuplot", (char *)NULL);
@@ -163,29 +161,28 @@ static int run_gnuplot(const sd_plan *p, const char *png, sd_error *err)
         close(ends[1]);
         return sd_fail_errno(err, "cannot start gnuplot");
     }
-    write_plot(p, png, to);
+    write_plot(p, to);
     fclose(to);
     int status = 0;
     waitpid(child, &status, 0);
     if (WIFEXITED(status) && WEXITSTATUS(status) == 127) {
         return sd_fail(err, SD_ERR_IO, "--plot needs gnuplot, which is not installed (Debian: apt-get install gnuplot-nox)");
     }
-    return status == 0 ? SD_OK : sd_fail(err, SD_ERR_IO, "gnuplot could not write %s", p->plot);
+    struct stat st;
+    bool written = status == 0 && fstat(picture, &st) == 0 && st.st_size > 0;
+    return written ? SD_OK : sd_fail(err, SD_ERR_IO, "gnuplot could not draw %s", p->plot);
 }
 
-/* gnuplot writes beside the target; only a finished picture gets its name. */
+/* The picture goes beside the target; only a finished one gets its name. */
 static int plot(const sd_plan *p, sd_error *err)
 {
     if (p->steps < 1) {
         return sd_fail(err, SD_ERR_ARG, "--plot: --max-tokens 1 runs no decode step, so there is nothing to draw");
     }
-    if (strpbrk(p->plot, "'\\\n")) {
-        return sd_fail(err, SD_ERR_ARG, "--plot \"%s\": a file name without quotes, backslashes and newlines, please", p->plot);
-    }
     sd_atomic_file file;
     int rc = sd_atomic_open(&file, p->plot, err);
     if (rc == SD_OK) {
-        rc = run_gnuplot(p, file.temporary, err);
+        rc = run_gnuplot(p, fileno(file.stream), err);
         if (rc == SD_OK) {
             return sd_atomic_commit(&file, err);
         }
@@ -228,8 +225,8 @@ int sd_verb_plan(int argc, char **argv)
     sd_schedule_flags sf = {0};
     const sd_option options[] = {
         SD_SCHEDULE_OPTIONS(sf),
-        {"max-tokens", "N", SD_OPTION_INT, &p.max_tokens, "tokens a row generates; default: the model's, else 64"},
-        {"prompt-tokens", "P", SD_OPTION_INT, &p.n_prompt, "tokens of its prompt; default 32"},
+        {"max-tokens", "N", SD_OPTION_COUNT, &p.max_tokens, "tokens a row generates; default: the model's, else 64"},
+        {"prompt-tokens", "P", SD_OPTION_COUNT, &p.n_prompt, "tokens of its prompt; default 32"},
         {"plot", "FILE.png", SD_OPTION_STRING, &p.plot, "draw layers against steps with gnuplot"},
         {"json", NULL, SD_OPTION_FLAG, &p.json, "one JSON object"},
     };
@@ -241,10 +238,12 @@ int sd_verb_plan(int argc, char **argv)
     int rc = prepare(&p, &sf, &err);
     if (rc == SD_OK) {
         work_out(&p);
-        code = p.json ? print_json(&p) : print_text(&p);
-        rc = p.plot ? plot(&p, &err) : SD_OK;
+        rc = p.json ? print_json(&p, &err) : print_text(&p, &err);
     }
-    code = rc == SD_OK ? sd_cli_close_stdout(code) : sd_cli_fail(&err);
+    if (rc == SD_OK && p.plot) {
+        rc = plot(&p, &err);
+    }
+    code = rc == SD_OK ? sd_cli_close_stdout(SD_EXIT_OK) : sd_cli_fail(&err);
     sd_schedule_free(p.schedule);
     return code;
 }

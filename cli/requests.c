@@ -122,7 +122,8 @@ static int make_key(const sd_job *job, const sd_request *r, uint64_t model, uint
     sd_schedule_free(schedule);
     const sd_sampling *s = &r->sampling;
     const float floats[] = {s->temperature, s->top_p, s->min_p, s->repetition_penalty};
-    const int ints[] = {s->top_k, r->max_tokens, r->ignore_eos, r->logprobs, r->n_stop, r->n_prompt};
+    const int ints[] = {s->top_k, r->max_tokens, r->ignore_eos ? -1 : job->info.eos_id, r->logprobs, r->n_stop,
+                        r->n_prompt};
     h = sd_hash(h, floats, sizeof floats);
     h = sd_hash(h, ints, sizeof ints);
     h = sd_hash(h, r->prompt, (size_t)r->n_prompt * sizeof *r->prompt);

@@ -2,7 +2,6 @@
  *
  * What a run cost and saved. Layer speedup, decode wall-clock speedup and request wall-clock speedup are three numbers. */
 #include <jansson.h>
-#include <string.h>
 
 #include "cli/generate.h"
 #include "src/base/alloc.h"
@@ -14,11 +13,11 @@ static const double unasked_share = 0.5;
 
 static bool worth_comparing(const sd_job *job, int rows)
 {
-    if (job->flags->no_compare || job->options.schedule.full || job->timing.decode_steps == 0) {
+    if (job->flags->no_compare || job->timing.decode_steps == 0) {
         return false;
     }
-    if (job->flags->compare) {
-        return true;
+    if (job->flags->compare || job->options.schedule.full) {
+        return job->flags->compare;
     }
     double full = (double)job->info.n_layers * (double)job->timing.decode_steps / (double)(job->timing.layers_run + 1);
     double share = (double)rows / (double)job->n_todo * (full + 1);
@@ -84,68 +83,73 @@ static double layer_speedup(const sd_job *job)
     return t->layers_run > 0 ? (double)job->info.n_layers * (double)t->decode_steps / (double)t->layers_run : 1;
 }
 
-/* The schedule's text; of the first row where it depends on max_tokens. */
-static void schedule_text(const sd_job *job, char *text, size_t size)
+/* The schedule; of the first row where it depends on max_tokens. The caller's. */
+static int first_schedule(const sd_job *job, sd_schedule **schedule, sd_error *err)
 {
-    sd_schedule *schedule = NULL;
-    int max_tokens = job->n_todo ? job->requests[job->todo[0]].max_tokens : 1;
-    const char *s = "";
-    if (sd_schedule_create(&schedule, job->info.n_layers, max_tokens, &job->options.schedule, NULL) == SD_OK) {
-        s = sd_schedule_text(schedule);
-    }
-    (void)snprintf(text, size, "%s", s);
-    sd_schedule_free(schedule);
+    int max_tokens = job->requests[job->n_todo ? job->todo[0] : 0].max_tokens;
+    return sd_schedule_create(schedule, job->info.n_layers, max_tokens, &job->options.schedule, err);
 }
 
-void sd_job_print_summary(const sd_job *job, const sd_comparison *c)
+static void print_speedups(const sd_job *job, const sd_comparison *c)
 {
     const sd_timing *t = &job->timing;
-    char schedule[256];
-    schedule_text(job, schedule, sizeof schedule);
+    fprintf(stderr, "layer speedup               %.2fx  (%.2f of %d layers a decode step)\n", layer_speedup(job),
+            t->decode_steps ? (double)t->layers_run / (double)t->decode_steps : 0.0, job->info.n_layers);
+    if (c->measured) {
+        fprintf(stderr, "decode wall-clock speedup   %.2fx  (%d row%s replayed: %.2f s at full depth, %.2f s on the "
+                "schedule)\n", c->decode_speedup, c->rows, c->rows == 1 ? "" : "s", c->full_decode_seconds,
+                c->decode_seconds);
+        fprintf(stderr, "request wall-clock speedup  %.2fx  (prefill included)\n", c->request_speedup);
+    } else if (!job->flags->no_compare) {
+        fprintf(stderr, "wall-clock speedups         not measured: %s\n",
+                t->decode_steps ? "--compare replays a batch at full depth" : "there was no decode step");
+    }
+}
+
+int sd_job_print_summary(const sd_job *job, const sd_comparison *c, sd_error *err)
+{
+    const sd_timing *t = &job->timing;
     if (job->n_todo < job->input.n) {
         fprintf(stderr, "%zu of %zu rows were done before\n", job->input.n - job->n_todo, job->input.n);
     }
     if (job->n_todo == 0) {
-        return;
+        return SD_OK;
+    }
+    sd_schedule *schedule;
+    int rc = first_schedule(job, &schedule, err);
+    if (rc != SD_OK) {
+        return rc;
     }
     fprintf(stderr, "%zu row%s: %lld prompt and %lld generated tokens; prefill %.2f s (%.0f tokens/s), decode %.2f s "
             "(%.0f tokens/s); KV cache at most %.1f MB\n", job->n_todo, job->n_todo == 1 ? "" : "s", (long long)t->prompt_tokens,
             (long long)t->generated_tokens, t->prefill_seconds,
             t->prefill_seconds > 0 ? (double)t->prompt_tokens / t->prefill_seconds : 0.0, t->decode_seconds,
             t->decode_seconds > 0 ? (double)t->decode_steps / t->decode_seconds : 0.0, (double)t->kv_peak_bytes * 1e-6);
-    fprintf(stderr, "schedule                    %s\n", schedule);
-    if (job->options.schedule.full) {
-        return;
+    fprintf(stderr, "schedule                    %s\n", sd_schedule_text(schedule));
+    sd_schedule_free(schedule);
+    if (!job->options.schedule.full || c->measured) {
+        print_speedups(job, c);
     }
-    fprintf(stderr, "layer speedup               %.2fx  (%.2f of %d layers a decode step)\n", layer_speedup(job),
-            t->decode_steps ? (double)t->layers_run / (double)t->decode_steps : 0.0, job->info.n_layers);
-    if (c->measured) {
-        fprintf(stderr, "decode wall-clock speedup   %.2fx  (%d row%s replayed: %.2f s at full depth, %.2f s on the schedule)\n",
-                c->decode_speedup, c->rows, c->rows == 1 ? "" : "s", c->full_decode_seconds, c->decode_seconds);
-        fprintf(stderr, "request wall-clock speedup  %.2fx  (prefill included)\n", c->request_speedup);
-    } else if (!job->flags->no_compare) {
-        fprintf(stderr, "wall-clock speedups         not measured: --compare replays a batch at full depth\n");
-    }
+    return SD_OK;
 }
 
 int sd_job_print_summary_json(const sd_job *job, const sd_comparison *c, sd_error *err)
 {
     const sd_timing *t = &job->timing;
-    char schedule[256];
-    schedule_text(job, schedule, sizeof schedule);
-    json_t *o = json_pack(
-        "{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:I, s:f, s:o, s:o}", "model", job->flags->dir, "schedule", schedule,
-        "rows", (json_int_t)job->input.n, "rows_done_now", (json_int_t)job->n_todo, "prompt_tokens",
-        (json_int_t)t->prompt_tokens, "generated_tokens", (json_int_t)t->generated_tokens, "decode_steps",
-        (json_int_t)t->decode_steps, "layers_run", (json_int_t)t->layers_run, "prefill_seconds", t->prefill_seconds,
-        "decode_seconds", t->decode_seconds, "kv_peak_bytes", (json_int_t)t->kv_peak_bytes, "layer_speedup",
-        layer_speedup(job), "decode_wall_speedup", c->measured ? json_real(c->decode_speedup) : json_null(),
-        "request_wall_speedup", c->measured ? json_real(c->request_speedup) : json_null());
-    if (!o) {
-        return sd_fail_memory(err, 1024, "the summary");
+    sd_schedule *schedule;
+    int rc = first_schedule(job, &schedule, err);
+    if (rc != SD_OK) {
+        return rc;
     }
-    json_dumpf(o, stdout, 0);
-    putchar('\n');
-    json_decref(o);
-    return SD_OK;
+    json_t *o = json_pack("{s:o, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:I, s:f, s:o, s:o}", "model",
+                          sd_cli_json_path(job->flags->dir), "schedule", sd_schedule_text(schedule), "rows",
+                          (json_int_t)job->input.n, "rows_done_now", (json_int_t)job->n_todo, "prompt_tokens",
+                          (json_int_t)t->prompt_tokens, "generated_tokens", (json_int_t)t->generated_tokens,
+                          "decode_steps", (json_int_t)t->decode_steps, "layers_run", (json_int_t)t->layers_run,
+                          "prefill_seconds", t->prefill_seconds, "decode_seconds", t->decode_seconds, "kv_peak_bytes",
+                          (json_int_t)t->kv_peak_bytes, "layer_speedup", layer_speedup(job), "decode_wall_speedup",
+                          c->measured ? json_real(c->decode_speedup) : json_null(), "request_wall_speedup",
+                          c->measured ? json_real(c->request_speedup) : json_null());
+    sd_schedule_free(schedule);
+    return sd_cli_print_json(o, 0, err);
 }
