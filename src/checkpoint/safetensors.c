@@ -162,9 +162,6 @@ static int check_tiling(const sd_tensor_list *list, size_t first, const source *
 
 static int read_tensors(sd_tensor_list *list, const json_t *header, const source *src, sd_error *err)
 {
-    if (!json_is_object(header)) {
-        return sd_fail(err, SD_ERR_FORMAT, "the header is %s; expected an object", sd_json_type_name(header));
-    }
     size_t first = list->n;
     /* Iterating does not change the object, but jansson's iterator is not const-correct. */
     json_t *object = (json_t *)(uintptr_t)header;

@@ -99,6 +99,7 @@ typedef struct zip_builder {
     unsigned n;
     size_t last_local, last_entry; /* where the last member's headers are: in bytes, and in directory */
     bool wide;                     /* sizes and offsets go to ZIP64 fields */
+    bool bare;                     /* no data descriptor: a member ends with its data */
 } zip_builder;
 
 /* A stored member. extra: bytes of padding in the local header, as torch aligns its storages. */
@@ -122,10 +123,12 @@ static inline void zip_add(zip_builder *zip, const char *name, const void *data,
         put_number(b, i == 0 ? 'F' : i == 1 ? 'B' : i == 2 ? extra - 4 : i == 3 ? 0 : 'Z', 1);
     }
     sd_buf_add(b, data, n);
-    put_number(b, 0x08074B50, 4);
-    put_number(b, 0, 4);
-    put_number(b, n, 4);
-    put_number(b, n, 4);
+    if (!zip->bare) {
+        put_number(b, 0x08074B50, 4);
+        put_number(b, 0, 4);
+        put_number(b, n, 4);
+        put_number(b, n, 4);
+    }
 
     sd_buf *d = &zip->directory;
     put_number(d, 0x02014B50, 4);

@@ -111,7 +111,7 @@ static const struct hostile {
     {"metadata twice", "{\"__metadata__\":{},\"__metadata__\":{}}", 0, SD_ERR_FORMAT, "duplicate"},
     {"metadata is a string", "{\"__metadata__\":\"x\"}", 0, SD_ERR_FORMAT, "__metadata__"},
     {"metadata is null", "{\"__metadata__\":null}", 0, SD_ERR_FORMAT, "__metadata__"},
-    {"tensor is an array", "{\"w\":[]}", 0, SD_ERR_FORMAT, "\"w\""},
+    {"tensor is an array", "{\"w\":[]}", 0, SD_ERR_FORMAT, "\"w\": expected an object with dtype"},
     {"tensor is empty", "{\"w\":{}}", 0, SD_ERR_FORMAT, "\"dtype\" is missing"},
     {"no dtype", "{\"w\":{\"shape\":[1],\"data_offsets\":[0,1]}}", 1, SD_ERR_FORMAT, "\"dtype\""},
     {"no shape", "{\"w\":{\"dtype\":\"U8\",\"data_offsets\":[0,1]}}", 1, SD_ERR_FORMAT, "\"shape\""},

@@ -58,6 +58,28 @@ static void finds_members_in_every_form(void **state)
     }
 }
 
+/* Every bound is met exactly: no name, no data, nothing between the last member and the directory. */
+static void accepts_the_smallest_members(void **state)
+{
+    (void)state;
+    sd_error err;
+    for (int end64 = 0; end64 < 2; end64++) {
+        zip_builder none = {0}, one = {.bare = true}, two = {.bare = true};
+        zip_finish(&none, end64);
+        sd_assert_ok(run(none.bytes.data, none.bytes.len, &err), &err);
+        zip_add(&one, "", "", 0, 0);
+        zip_finish(&one, end64);
+        sd_assert_ok(run(one.bytes.data, one.bytes.len, &err), &err);
+        zip_add(&two, "a", "x", 1, 0);
+        zip_add(&two, "b", "y", 1, 0);
+        zip_finish(&two, end64);
+        sd_assert_ok(run(two.bytes.data, two.bytes.len, &err), &err);
+        zip_free(&none);
+        zip_free(&one);
+        zip_free(&two);
+    }
+}
+
 static void accepts_a_comment(void **state)
 {
     (void)state;
@@ -263,6 +285,9 @@ static void refuses_what_is_no_zip(void **state)
     sd_assert_fails(run("", 0, &err), SD_ERR_FORMAT, &err, "no end of central directory");
     char zeros[100] = {0};
     sd_assert_fails(run(zeros, sizeof zeros, &err), SD_ERR_FORMAT, &err, "no end of central directory");
+    char locator[ZIP_LOCATOR + ZIP_END] = "PK\6\7";
+    memcpy(locator + ZIP_LOCATOR, "PK\5\6", 4);
+    sd_assert_fails(run(locator, sizeof locator, &err), SD_ERR_FORMAT, &err, "no ZIP64 end record");
     sd_assert_ok(run("PK\5\6\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0", 22, &err), &err); /* an empty archive is one */
 }
 
@@ -271,6 +296,7 @@ int main(void)
     _Static_assert(N_HOSTILE >= 30, "the list of hostile records only grows");
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(finds_members_in_every_form),
+        cmocka_unit_test(accepts_the_smallest_members),
         cmocka_unit_test(accepts_a_comment),
         cmocka_unit_test(compressed_members_are_told),
         cmocka_unit_test(refuses_hostile_records),
