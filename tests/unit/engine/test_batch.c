@@ -258,19 +258,19 @@ static void the_number_of_threads_changes_nothing(void **state)
         sd_model *model = sd_tiny_model_of(&models[m], 1);
         sd_rng rng;
         sd_rng_seed(&rng, 200 + models[m].seed);
-        job jobs[6];
-        make_jobs(model, jobs, 6, 24, &rng);
+        job jobs[4];
+        make_jobs(model, jobs, 4, 24, &rng);
         sd_model_free(model);
         for (size_t i = 0; i < sizeof threads / sizeof *threads; i++) {
             model = sd_tiny_model_of(&models[m], threads[i]);
             sd_model_info info;
             sd_model_get_info(model, &info);
             assert_int_equal(info.threads, threads[i]);
-            check_alone(model, jobs, 6, MAX_TOKENS, "on more threads");
-            check_together(model, jobs, 6, 6, &rng);
+            check_alone(model, jobs, 4, MAX_TOKENS, "on more threads");
+            check_together(model, jobs, 4, 4, &rng);
             sd_model_free(model);
         }
-        for (int i = 0; i < 6; i++) {
+        for (int i = 0; i < 4; i++) {
             free_job(&jobs[i]);
         }
     }
