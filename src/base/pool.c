@@ -127,13 +127,14 @@ static void await_done(sd_pool *pool)
 
 void sd_pool_run(sd_pool *pool, int n_tasks, sd_task_fn fn, void *context)
 {
+    pthread_mutex_lock(&pool->turn); /* even for work that needs no help: worker 0 and its scratch are taken */
     if (pool->size == 1 || n_tasks <= 1) {
         for (int i = 0; i < n_tasks; i++) {
             fn(context, i, 0);
         }
+        pthread_mutex_unlock(&pool->turn);
         return;
     }
-    pthread_mutex_lock(&pool->turn);
     pool->fn = fn;
     pool->context = context;
     pool->n_tasks = n_tasks;
