@@ -4,23 +4,29 @@
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-/* vsnprintf cuts anywhere; a message must stay valid UTF-8 for a terminal and for JSON. */
-static void trim_partial_character(char *s)
+#include "src/base/utf8.h"
+
+/* A message stays clean UTF-8 for terminals, logs and JSON, though it quotes names from files: control characters and
+ * malformed bytes become question marks, and a character that vsnprintf cut at the end is dropped. */
+static void clean(char *s)
 {
     size_t n = strlen(s);
-    size_t i = n;
-    while (i > 0 && n - i < 4 && ((unsigned char)s[i - 1] & 0xC0u) == 0x80u) {
-        i--;
-    }
-    if (i == 0) {
-        return;
-    }
-    unsigned char lead = (unsigned char)s[i - 1];
-    size_t need = lead >= 0xF0u ? 4 : lead >= 0xE0u ? 3 : lead >= 0xC0u ? 2 : 1;
-    if (n - (i - 1) < need) {
-        s[i - 1] = '\0';
+    for (size_t i = 0; i < n;) {
+        int length = sd_utf8_next((const unsigned char *)s + i, n - i);
+        if (length == 0) {
+            s[i] = '\0';
+            return;
+        }
+        if (length == 1 && ((unsigned char)s[i] < 0x20 || s[i] == 0x7F)) {
+            s[i] = '?';
+        }
+        for (int j = 0; j < -length; j++) {
+            s[i + (size_t)j] = '?';
+        }
+        i += (size_t)abs(length);
     }
 }
 
@@ -28,7 +34,7 @@ static void set_message(sd_error *err, int code, const char *format, va_list arg
 {
     err->code = code;
     (void)vsnprintf(err->message, sizeof err->message, format, args);
-    trim_partial_character(err->message);
+    clean(err->message);
 }
 
 int sd_fail(sd_error *err, int code, const char *format, ...)
@@ -53,7 +59,7 @@ int sd_fail_errno(sd_error *err, const char *format, ...)
         va_end(args);
         size_t n = strlen(err->message);
         (void)snprintf(err->message + n, sizeof err->message - n, ": %s", strerror(saved));
-        trim_partial_character(err->message);
+        clean(err->message);
     }
     return code;
 }
@@ -69,7 +75,7 @@ int sd_fail_prefix(sd_error *err, int code, const char *format, ...)
         va_end(args);
         size_t n = strlen(err->message);
         (void)snprintf(err->message + n, sizeof err->message - n, ": %s", old);
-        trim_partial_character(err->message);
+        clean(err->message);
     }
     return code;
 }

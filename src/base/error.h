@@ -4,7 +4,8 @@
 
 #include "include/skipdecode/skipdecode.h"
 
-/* Fills *err (NULL: nothing to fill) with `code` and a formatted sentence, cut at the field's size on a UTF-8 boundary.
+/* Fills *err (NULL: nothing to fill) with `code` and a formatted sentence, cut at the field's size on a UTF-8 boundary;
+ * control characters and malformed UTF-8 (of names that files hold) become question marks.
  * Returns code, so that a failing function ends with `return sd_fail(err, SD_ERR_..., "...")`. */
 int sd_fail(sd_error *err, int code, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
