@@ -70,7 +70,8 @@ static int load(sd_file *file, int fd, const char *path, bool no_mmap, sd_error 
 int sd_file_open(sd_file *file, const char *path, bool no_mmap, sd_error *err)
 {
     *file = (sd_file){0};
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    /* O_NONBLOCK: opening a pipe that nobody writes to must fail as "not a regular file", not wait for ever. */
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (fd < 0) {
         return sd_fail_errno(err, "%s: cannot open", path);
     }
@@ -195,11 +196,25 @@ static void sync_parent(const char *path)
     sd_free(dir);
 }
 
+/* stdio remembers that a write failed, but not why: errno may be of anything since. It counts where it is one that
+ * writing gives. */
+static int fail_write(const sd_atomic_file *file, int reason, sd_error *err)
+{
+    if (reason == ENOSPC || reason == EDQUOT || reason == EFBIG || reason == EIO) {
+        errno = reason;
+        return sd_fail_errno(err, "%s: cannot write", file->temporary);
+    }
+    return sd_fail(err, SD_ERR_IO, "%s: cannot write: an earlier write failed; is the disk full?", file->temporary);
+}
+
 int sd_atomic_commit(sd_atomic_file *file, sd_error *err)
 {
     int rc = SD_OK;
-    if (fflush(file->stream) != 0 || ferror(file->stream)) {
+    const int reason = errno;
+    if (fflush(file->stream) != 0) {
         rc = sd_fail_errno(err, "%s: cannot write", file->temporary);
+    } else if (ferror(file->stream)) {
+        rc = fail_write(file, reason, err);
     } else if (fsync(fileno(file->stream)) != 0 && errno != EINVAL && errno != EROFS) {
         rc = sd_fail_errno(err, "%s: cannot sync to disk", file->temporary);
     }
