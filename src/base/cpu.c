@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -162,6 +163,8 @@ int sd_cpu_default_threads(void)
         for (int cpu = 0; cpu < CPU_SETSIZE; cpu++) {
             threads += CPU_ISSET((size_t)cpu, &mask) && leads_its_core(cpu, &mask);
         }
+    } else { /* more CPUs than the mask has bits */
+        threads = (int)sysconf(_SC_NPROCESSORS_ONLN);
     }
     double quota = cgroup_quota();
     if (quota > 0 && threads > (int)quota) {
