@@ -99,14 +99,16 @@ typedef struct sd_schedule_flags {
     const char *schedule, *policy;
 } sd_schedule_flags;
 
-#define SD_SCHEDULE_OPTIONS(flags)                                                                                      \
+#define SD_SCHEDULE_OPTIONS(flags)                                                                                     \
     {"speedup", "S", SD_OPTION_RATIO, &(flags).speedup, "run 1/S of the layers on average over the horizon"},          \
-    {"schedule", "SPEC", SD_OPTION_STRING, &(flags).schedule,                                                           \
-     "warmup=1,max=16,min=8,horizon=64,prompt=full; also budgets=24:16:8, ranking=0:23:22:..., full"},                  \
-    {"policy", "NAME", SD_OPTION_STRING, &(flags).policy, "full (default) or skipdecode (with --speedup or --schedule)"}
+    {"schedule", "SPEC", SD_OPTION_STRING, &(flags).schedule,                                                          \
+     "warmup=1,max=16,min=8,horizon=64,prompt=full; also budgets=24:16:8, ranking=0:23:22:..., full"},                 \
+    {"policy", "NAME", SD_OPTION_STRING, &(flags).policy,                                                              \
+     "full (default) or skipdecode (with --speedup or --schedule)"}
 
 /* `options` holds the model's own defaults (warm-up, horizon, prompt) and becomes what the flags ask for. */
-int sd_schedule_flags_resolve(const sd_schedule_flags *flags, int n_layers, sd_schedule_options *options, sd_error *err);
+int sd_schedule_flags_resolve(const sd_schedule_flags *flags, int n_layers, sd_schedule_options *options,
+                              sd_error *err);
 
 /* "1,2,3" -> ids, at least one unless allow_empty. *ids is the caller's (free with sd_free). */
 int sd_parse_ids(const char *text, const char *option, bool allow_empty, int32_t **ids, int *n, sd_error *err);

@@ -111,7 +111,8 @@ static int run_rows(sd_job *job, sd_error *err)
     }
     if (rc == SD_OK) {
         sd_progress_start(&job->progress, (int64_t)job->n_todo, work, job->flags->quiet || plain_text(job->flags));
-        rc = sd_generate(job->model, job->tok, requests, (int)job->n_todo, &job->options, job->results, &job->timing, err);
+        rc = sd_generate(job->model, job->tok, requests, (int)job->n_todo, &job->options, job->results, &job->timing,
+                         err);
         sd_progress_clear(&job->progress);
         if (rc == SD_ERR_CANCELLED && job->callback_error.code != SD_OK) {
             *err = job->callback_error;
@@ -238,9 +239,11 @@ int sd_verb_generate(int argc, char **argv)
         {"prompt", "TEXT", SD_OPTION_STRING, &f.prompt, "one prompt; its continuation is printed as it comes"},
         {"input", "FILE", SD_OPTION_STRING, &f.input, "text lines, .jsonl or .csv; - is standard input"},
         {"format", "NAME", SD_OPTION_STRING, &f.format, "of the input: auto (by its name), text, jsonl or csv"},
-        {"template", "TEXT", SD_OPTION_STRING, &f.template, "builds the prompt: {name} is a column or key; default: the model's"},
+        {"template", "TEXT", SD_OPTION_STRING, &f.template,
+         "builds the prompt: {name} is a column or key; default: the model's"},
         {"raw", NULL, SD_OPTION_FLAG, &f.raw, "no template: the text is the prompt"},
-        {"output", "FILE", SD_OPTION_STRING, &f.output, "JSON lines in input order; started again, it goes on where it was"},
+        {"output", "FILE", SD_OPTION_STRING, &f.output,
+         "JSON lines in input order; started again, it goes on where it was"},
         {"overwrite", NULL, SD_OPTION_FLAG, &f.overwrite, "start afresh where --output holds other rows"},
         {"limit", "N", SD_OPTION_COUNT, &f.limit, "only the first N rows of the input"},
         {"batch", "N", SD_OPTION_COUNT, &f.batch, "rows decoded together; default 32"},
@@ -249,9 +252,11 @@ int sd_verb_generate(int argc, char **argv)
         SD_SCHEDULE_OPTIONS(f.schedule),
         {"temperature", "T", SD_OPTION_DOUBLE, &f.temperature, "0 (default) is greedy"},
         {"top-k", "K", SD_OPTION_INT, &f.sampling.top_k, "sample among the K likeliest tokens; 0 is off"},
-        {"top-p", "P", SD_OPTION_DOUBLE, &f.top_p, "sample among the likeliest tokens that hold P of the mass; 1 is off"},
+        {"top-p", "P", SD_OPTION_DOUBLE, &f.top_p,
+         "sample among the likeliest tokens that hold P of the mass; 1 is off"},
         {"min-p", "P", SD_OPTION_DOUBLE, &f.min_p, "drop tokens less likely than P times the likeliest; 0 is off"},
-        {"repetition-penalty", "R", SD_OPTION_DOUBLE, &f.repetition_penalty, "make tokens seen before less likely; 1 is off"},
+        {"repetition-penalty", "R", SD_OPTION_DOUBLE, &f.repetition_penalty,
+         "make tokens seen before less likely; 1 is off"},
         {"seed", "N", SD_OPTION_UINT64, &f.sampling.seed, "row i samples with seed N + i; default 0"},
         {"stop", "TEXT", SD_OPTION_STRINGS, &f.stop, "end a row before this text; may be given several times"},
         {"ignore-eos", NULL, SD_OPTION_FLAG, &f.ignore_eos, "go on past the end token, to max-tokens"},
@@ -259,7 +264,8 @@ int sd_verb_generate(int argc, char **argv)
         SD_MODEL_OPTIONS(f.model),
         {"prefill-tokens", "N", SD_OPTION_COUNT, &f.prefill_tokens, "most prompt tokens in one pass; default 512"},
         {"compare", NULL, SD_OPTION_FLAG, &f.compare, "replay a batch at full depth, to measure wall-clock speedups"},
-        {"no-compare", NULL, SD_OPTION_FLAG, &f.no_compare, "never do that; default: if it adds less than half the time"},
+        {"no-compare", NULL, SD_OPTION_FLAG, &f.no_compare,
+         "never do that; default: if it adds less than half the time"},
         {"json", NULL, SD_OPTION_FLAG, &f.json, "--prompt: one JSON row; with --output: the summary as JSON"},
         {"quiet", NULL, SD_OPTION_FLAG, &f.quiet, "no progress, no summary"},
     };

@@ -56,14 +56,15 @@ static void print_text(const char *dir, const sd_info *f)
     printf("%s\n", dir);
     printf("  architecture   %s, %s%s%s\n", c->arch, c->pre_norm ? "pre-norm" : "post-norm",
            c->final_norm ? "" : ", no final norm", c->embed != c->hidden ? ", projected embeddings" : "");
-    printf("  layers         %d, hidden %d, %d heads of %d, feed-forward %d\n", c->n_layers, c->hidden, c->n_heads, c->head_dim,
-           c->ffn);
-    printf("  vocabulary     %d, %s head; bos %d, eos %d, pad %d\n", c->vocab, c->tied ? "tied" : "separate", c->bos_id, c->eos_id,
-           c->pad_id);
+    printf("  layers         %d, hidden %d, %d heads of %d, feed-forward %d\n", c->n_layers, c->hidden, c->n_heads,
+           c->head_dim, c->ffn);
+    printf("  vocabulary     %d, %s head; bos %d, eos %d, pad %d\n", c->vocab, c->tied ? "tied" : "separate", c->bos_id,
+           c->eos_id, c->pad_id);
     printf("  positions      %d\n", c->max_positions);
     printf("  parameters     %.4g million in %zu tensors, %.4g MB as %s (%s)\n", (double)f->params * 1e-6, f->tensors,
            (double)f->file_bytes * 1e-6, sd_dtype_name(f->dtype), f->format);
-    printf("  a decode step  streams %.4g MB of f32 weights a layer and %.4g MB for the head: with 1/5 of the layers the head\n"
+    printf("  a decode step  streams %.4g MB of f32 weights a layer and %.4g MB for the head: with 1/5 of the layers "
+           "the head\n"
            "                 bounds the weights' share of the speedup at %.2fx\n",
            layer * 4e-6, head * 4e-6, (c->n_layers * layer + head) / (c->n_layers * layer / 5 + head));
     if (f->recipe.present) {

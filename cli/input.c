@@ -93,8 +93,11 @@ static int check_text_template(const char *template, sd_error *err)
     if (fields < 0) {
         return fields;
     }
-    return fields == 1 ? SD_OK : sd_fail(err, SD_ERR_ARG, "template \"%s\" has %d fields; plain text fills exactly one: give CSV or "
-                                         "JSON lines, or --raw to take the text as the prompt", template, fields);
+    return fields == 1 ? SD_OK
+                       : sd_fail(err, SD_ERR_ARG,
+                                 "template \"%s\" has %d fields; plain text fills exactly one: give CSV or "
+                                 "JSON lines, or --raw to take the text as the prompt",
+                                 template, fields);
 }
 
 static int read_text(sd_input *in, const char *data, size_t len, const char *template, size_t limit, sd_error *err)
@@ -290,7 +293,8 @@ static int read_records(sd_input *in, sd_table *t, const char *template, size_t 
 static int read_csv(sd_input *in, const char *data, size_t len, const char *template, size_t limit, sd_error *err)
 {
     if (!template) {
-        return sd_fail(err, SD_ERR_ARG, "CSV needs a --template that builds the prompt from its columns, such as \"{question}\", or a "
+        return sd_fail(err, SD_ERR_ARG,
+                       "CSV needs a --template that builds the prompt from its columns, such as \"{question}\", or a "
                        "model that carries one in skipdecode.json");
     }
     sd_table t = {.csv = {.data = data, .len = len, .line = 1}};
@@ -339,7 +343,8 @@ static int read_all(sd_buf *out, const char *path, sd_error *err)
     return rc;
 }
 
-static int parse(sd_input *in, const char *data, size_t len, sd_format format, const char *template, size_t limit, sd_error *err)
+static int parse(sd_input *in, const char *data, size_t len, sd_format format, const char *template, size_t limit,
+                 sd_error *err)
 {
     switch (format) {
     case SD_FORMAT_JSONL: return read_jsonl(in, data, len, template, limit, err);

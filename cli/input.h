@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What `generate` reads: text lines, JSON lines, or CSV with a header. Each becomes a row with a prompt and, for JSON lines,
- * settings of its own. */
+ * What `generate` reads: text lines, JSON lines, or CSV with a header. Each becomes a row with a prompt and, for JSON
+ * lines, settings of its own. */
 #ifndef SD_CLI_INPUT_H
 #define SD_CLI_INPUT_H
 
@@ -29,7 +29,8 @@ typedef struct sd_input {
  * lines. template: how a prompt is built from a row's fields ("{name}", {{ and }} for braces). For text lines it may be
  * NULL (the line is the prompt) or have one field; for JSON lines with a "prompt" key it is not used. limit: rows to
  * read, 0: all. */
-int sd_input_read(sd_input *input, const char *path, sd_format format, const char *template, size_t limit, sd_error *err);
+int sd_input_read(sd_input *input, const char *path, sd_format format, const char *template, size_t limit,
+                  sd_error *err);
 
 /* One prompt as the command line gave it, through the template if that has exactly one field. */
 int sd_input_single(sd_input *input, const char *text, const char *template, sd_error *err);
@@ -37,10 +38,12 @@ void sd_input_clear(sd_input *input);
 
 /* ---- templates (template.c) ---- */
 
-typedef const char *(*sd_field_fn)(void *context, const char *name, size_t name_len, size_t *len); /* NULL: no such field */
+/* The value of a field, [*len] bytes; NULL: no such field. */
+typedef const char *(*sd_field_fn)(void *context, const char *name, size_t name_len, size_t *len);
 
 /* Appends the filled template. A missing field is named, along with `fields`, the ones there are. */
-int sd_template_fill(const char *template, sd_field_fn field, void *context, const char *fields, sd_buf *out, sd_error *err);
+int sd_template_fill(const char *template, sd_field_fn field, void *context, const char *fields, sd_buf *out,
+                     sd_error *err);
 int sd_template_fields(const char *template, sd_error *err); /* how many {field}s; negative: malformed */
 
 /* ---- CSV (csv.c): RFC 4180, quoted fields may hold newlines ---- */

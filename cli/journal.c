@@ -59,8 +59,10 @@ static int take_over(sd_journal *j, const char *path, const uint64_t *keys, size
             rc = sd_fail(err, SD_ERR_ARG, "%s: line %zu is no row of this run (no index and key, or past the input's "
                          "%zu rows); give another --output, or --overwrite to start afresh", path, number, j->n);
         } else if (key != keys[row]) {
-            rc = sd_fail(err, SD_ERR_ARG, "%s: row %zu was made from another prompt, model or options; give another --output, or "
-                         "--overwrite to start afresh", path, row);
+            rc = sd_fail(err, SD_ERR_ARG,
+                         "%s: row %zu was made from another prompt, model or options; give another --output, or "
+                         "--overwrite to start afresh",
+                         path, row);
         } else if (!j->lines[row]) {
             j->lines[row] = sd_strndup(data + at, len);
             rc = j->lines[row] ? SD_OK : sd_fail_memory(err, len, "finished rows");

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * An output file that survives kill -9. Finished rows go to "OUT.partial" as they end, in any order; when all are there they
- * are written in input order to OUT, atomically, and the partial file goes. Starting again takes over the rows that either
- * file holds. A row is known by its key, a hash of everything that determines its result. */
+ * An output file that survives kill -9. Finished rows go to "OUT.partial" as they end, in any order; when all are there
+ * they are written in input order to OUT, atomically, and the partial file goes. Starting again takes over the rows
+ * that either file holds. A row is known by its key, a hash of everything that determines its result. */
 #ifndef SD_CLI_JOURNAL_H
 #define SD_CLI_JOURNAL_H
 
@@ -21,7 +21,8 @@ typedef struct sd_journal {
 
 /* path NULL: standard output. keys: [n]. Rows with other keys in OUT or OUT.partial are an error, unless
  * overwrite is set: then OUT is not read, and OUT.partial counts only if all its rows have these keys. */
-int sd_journal_open(sd_journal *journal, const char *path, const uint64_t *keys, size_t n, bool overwrite, sd_error *err);
+int sd_journal_open(sd_journal *journal, const char *path, const uint64_t *keys, size_t n, bool overwrite,
+                    sd_error *err);
 bool sd_journal_has(const sd_journal *journal, size_t row);
 
 /* line: one JSON object without the newline; copied. */

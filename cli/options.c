@@ -231,7 +231,8 @@ int sd_schedule_flags_resolve(const sd_schedule_flags *flags, int n_layers, sd_s
         return sd_fail(err, SD_ERR_ARG, "--policy \"%s\"; expected full or skipdecode", flags->policy);
     }
     if (flags->policy && strcmp(flags->policy, "full") == 0 && skip) {
-        return sd_fail(err, SD_ERR_ARG, "--policy full runs all layers; it cannot be combined with --speedup or --schedule");
+        return sd_fail(err, SD_ERR_ARG,
+                       "--policy full runs all layers; it cannot be combined with --speedup or --schedule");
     }
     if (flags->policy && strcmp(flags->policy, "skipdecode") == 0 && !skip) {
         return sd_fail(err, SD_ERR_ARG, "--policy skipdecode needs a budget: add --speedup S or --schedule SPEC");
@@ -267,8 +268,10 @@ int sd_parse_ids(const char *text, const char *option, bool allow_empty, int32_t
         if (end == item || errno != 0 || (*end && *end != ',') || id < 0 || id > INT32_MAX) {
             sd_free(*ids);
             *ids = NULL;
-            return sd_fail(err, SD_ERR_ARG, "%s: value %d, \"%.*s\", is not a token id; expected integers of at least 0 separated "
-                           "by commas", option, *n + 1, (int)strcspn(item, ","), item);
+            return sd_fail(err, SD_ERR_ARG,
+                           "%s: value %d, \"%.*s\", is not a token id; expected integers of at least 0 separated "
+                           "by commas",
+                           option, *n + 1, (int)strcspn(item, ","), item);
         }
         (*ids)[(*n)++] = (int32_t)id;
         if (!*end) {

@@ -95,7 +95,8 @@ static void print_table(const sd_plan *p)
 
 static int print_text(const sd_plan *p, sd_error *err)
 {
-    printf("%s: %d layers, prompt of %d tokens, %d to generate\n", p->dir, p->config.n_layers, p->n_prompt, p->max_tokens);
+    printf("%s: %d layers, prompt of %d tokens, %d to generate\n", p->dir, p->config.n_layers, p->n_prompt,
+           p->max_tokens);
     printf("schedule               %s\n", sd_schedule_text(p->schedule));
     printf("prompt budget          %d layers\n", sd_schedule_prompt_budget(p->schedule));
     printf("mean budget            %.2f layers a decode step, over %d steps\n", p->mean_budget, p->steps);
@@ -121,8 +122,8 @@ static void write_plot(const sd_plan *p, FILE *to)
 {
     fprintf(to, "set terminal pngcairo size 1000,600 font 'sans,12'\n");
     fprintf(to, "set title 'Layers that run at each decode step: %.2fx layer speedup' noenhanced\n", p->layer_speedup);
-    fprintf(to, "set xlabel 'decode step'\nset ylabel 'layer'\nset xrange [-0.5:%d.5]\nset yrange [-0.5:%d.5]\n", p->steps - 1,
-            p->config.n_layers - 1);
+    fprintf(to, "set xlabel 'decode step'\nset ylabel 'layer'\nset xrange [-0.5:%d.5]\nset yrange [-0.5:%d.5]\n",
+            p->steps - 1, p->config.n_layers - 1);
     fprintf(to, "set key outside below\nset style fill solid noborder\nset boxwidth 0.9\n");
     fprintf(to, "plot '-' using 1:2:(0.45):(0.42) with boxxyerror lc rgb '#2c7fb8' title 'runs', "
                 "'-' using 1:2 with steps lw 2 lc rgb '#d95f0e' title 'budget (number of layers)'\n");
@@ -166,7 +167,8 @@ static int run_gnuplot(const sd_plan *p, int picture, sd_error *err)
     int status = 0;
     waitpid(child, &status, 0);
     if (WIFEXITED(status) && WEXITSTATUS(status) == 127) {
-        return sd_fail(err, SD_ERR_IO, "--plot needs gnuplot, which is not installed (Debian: apt-get install gnuplot-nox)");
+        return sd_fail(err, SD_ERR_IO,
+                       "--plot needs gnuplot, which is not installed (Debian: apt-get install gnuplot-nox)");
     }
     struct stat st;
     bool written = status == 0 && fstat(picture, &st) == 0 && st.st_size > 0;
@@ -209,8 +211,10 @@ static int prepare(sd_plan *p, const sd_schedule_flags *sf, sd_error *err)
     rc = sd_schedule_flags_resolve(sf, p->config.n_layers, &so, err);
     if (rc == SD_OK && (p->max_tokens < 1 || p->n_prompt < 1 || p->n_prompt > p->config.max_positions ||
                         p->max_tokens - 1 > p->config.max_positions - p->n_prompt)) {
-        rc = sd_fail(err, SD_ERR_ARG, "--prompt-tokens %d and --max-tokens %d: expected at least 1 each, and together at most the "
-                     "model's %d positions + 1", p->n_prompt, p->max_tokens, p->config.max_positions);
+        rc = sd_fail(err, SD_ERR_ARG,
+                     "--prompt-tokens %d and --max-tokens %d: expected at least 1 each, and together at most the "
+                     "model's %d positions + 1",
+                     p->n_prompt, p->max_tokens, p->config.max_positions);
     }
     if (rc == SD_OK) {
         rc = sd_schedule_create(&p->schedule, p->config.n_layers, p->max_tokens, &so, err);

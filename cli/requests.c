@@ -20,7 +20,8 @@ static int tokenize(const sd_job *job, const sd_input_row *row, sd_request *requ
         return rc;
     }
     if (n > (size_t)job->info.max_positions) {
-        return sd_fail(err, SD_ERR_LIMIT, "the prompt has %zu tokens, the model %d positions; shorten it", n, job->info.max_positions);
+        return sd_fail(err, SD_ERR_LIMIT, "the prompt has %zu tokens, the model %d positions; shorten it", n,
+                       job->info.max_positions);
     }
     int32_t *ids = sd_malloc(n, sizeof *ids);
     if (!ids) {
@@ -41,12 +42,13 @@ static int row_stops(const json_t *stop, const char **items, int *n, sd_error *e
     size_t i;
     json_t *item;
     if (!json_is_array(stop) || json_array_size(stop) > SD_MAX_STRINGS) {
-        return sd_fail(err, SD_ERR_FORMAT, "key \"stop\": expected a string or at most %d strings, found %s", SD_MAX_STRINGS,
-                       json_is_array(stop) ? "more" : sd_json_type_name(stop));
+        return sd_fail(err, SD_ERR_FORMAT, "key \"stop\": expected a string or at most %d strings, found %s",
+                       SD_MAX_STRINGS, json_is_array(stop) ? "more" : sd_json_type_name(stop));
     }
     json_array_foreach(stop, i, item) {
         if (!json_is_string(item)) {
-            return sd_fail(err, SD_ERR_FORMAT, "key \"stop\": item %zu is %s; expected a string", i + 1, sd_json_type_name(item));
+            return sd_fail(err, SD_ERR_FORMAT, "key \"stop\": item %zu is %s; expected a string", i + 1,
+                           sd_json_type_name(item));
         }
         items[(*n)++] = json_string_value(item);
     }

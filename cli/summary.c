@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What a run cost and saved. Layer speedup, decode wall-clock speedup and request wall-clock speedup are three numbers. */
+ * What a run cost and saved. Layer speedup, decode wall-clock speedup and request wall-clock speedup are three
+ * numbers. */
 #include <jansson.h>
 
 #include "cli/generate.h"
@@ -69,10 +70,13 @@ int sd_job_compare(const sd_job *job, sd_comparison *c, sd_error *err)
     }
     sd_free(requests);
     if (rc == SD_OK && skip.decode_seconds > 0) {
-        *c = (sd_comparison){.measured = true, .rows = rows, .decode_speedup = full.decode_seconds / skip.decode_seconds,
+        *c = (sd_comparison){.measured = true,
+                             .rows = rows,
+                             .decode_speedup = full.decode_seconds / skip.decode_seconds,
                              .request_speedup = (full.decode_seconds + full.prefill_seconds) /
                                                 (skip.decode_seconds + skip.prefill_seconds),
-                             .full_decode_seconds = full.decode_seconds, .decode_seconds = skip.decode_seconds};
+                             .full_decode_seconds = full.decode_seconds,
+                             .decode_seconds = skip.decode_seconds};
     }
     return rc;
 }
@@ -120,11 +124,13 @@ int sd_job_print_summary(const sd_job *job, const sd_comparison *c, sd_error *er
     if (rc != SD_OK) {
         return rc;
     }
-    fprintf(stderr, "%zu row%s: %lld prompt and %lld generated tokens; prefill %.2f s (%.0f tokens/s), decode %.2f s "
-            "(%.0f tokens/s); KV cache at most %.1f MB\n", job->n_todo, job->n_todo == 1 ? "" : "s", (long long)t->prompt_tokens,
-            (long long)t->generated_tokens, t->prefill_seconds,
-            t->prefill_seconds > 0 ? (double)t->prompt_tokens / t->prefill_seconds : 0.0, t->decode_seconds,
-            t->decode_seconds > 0 ? (double)t->decode_steps / t->decode_seconds : 0.0, (double)t->kv_peak_bytes * 1e-6);
+    fprintf(stderr,
+            "%zu row%s: %lld prompt and %lld generated tokens; prefill %.2f s (%.0f tokens/s), decode %.2f s "
+            "(%.0f tokens/s); KV cache at most %.1f MB\n",
+            job->n_todo, job->n_todo == 1 ? "" : "s", (long long)t->prompt_tokens, (long long)t->generated_tokens,
+            t->prefill_seconds, t->prefill_seconds > 0 ? (double)t->prompt_tokens / t->prefill_seconds : 0.0,
+            t->decode_seconds, t->decode_seconds > 0 ? (double)t->decode_steps / t->decode_seconds : 0.0,
+            (double)t->kv_peak_bytes * 1e-6);
     fprintf(stderr, "schedule                    %s\n", sd_schedule_text(schedule));
     sd_schedule_free(schedule);
     if (!job->options.schedule.full || c->measured) {

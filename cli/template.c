@@ -23,8 +23,9 @@ static int walk(const char *template, sd_field_fn field, void *context, const ch
         }
         const char *end = *s == '{' ? strchr(s, '}') : NULL;
         if (*s && (!end || end == s + 1)) {
-            return sd_fail(err, SD_ERR_ARG, "template \"%s\": %s at byte %zu; fields are {name}, braces are {{ and }}", template,
-                           *s == '}' ? "a } without {" : end ? "an empty field" : "a { without }", (size_t)(s - template));
+            const char *fault = *s == '}' ? "a } without {" : end ? "an empty field" : "a { without }";
+            return sd_fail(err, SD_ERR_ARG, "template \"%s\": %s at byte %zu; fields are {name}, braces are {{ and }}",
+                           template, fault, (size_t)(s - template));
         }
         if (!*s) {
             break;
@@ -44,7 +45,8 @@ static int walk(const char *template, sd_field_fn field, void *context, const ch
     return count;
 }
 
-int sd_template_fill(const char *template, sd_field_fn field, void *context, const char *fields, sd_buf *out, sd_error *err)
+int sd_template_fill(const char *template, sd_field_fn field, void *context, const char *fields, sd_buf *out,
+                     sd_error *err)
 {
     int count = walk(template, field, context, fields, out, err);
     if (count >= 0 && out->failed) {

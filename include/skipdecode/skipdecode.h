@@ -234,8 +234,8 @@ typedef struct sd_generate_options {
     sd_schedule_options schedule; /* of every request */
     int batch;                    /* rows decoded together; default 32 */
     int prefill_tokens;           /* most prompt tokens in one pass; default 512 */
-    /* After each token (finish NONE) and once when request i ends, its result then complete. piece: [len] UTF-8 text not
-     * delivered before, whole characters. Return false to cancel everything. */
+    /* After each token (finish NONE) and once when request i ends, its result then complete. piece: [len] UTF-8 text
+     * not delivered before, whole characters. Return false to cancel everything. */
     bool (*on_token)(void *user, int request, const char *piece, size_t len, sd_finish finish);
     void *user;
 } sd_generate_options;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * FNV-1a, 64 bits (Fowler, Noll, Vo; draft-eastlake-fnv): for tables and for telling whether two things are the same. Not
- * for secrets. */
+ * FNV-1a, 64 bits (Fowler, Noll, Vo; draft-eastlake-fnv): for tables and for telling whether two things are the same.
+ * Not for secrets. */
 #ifndef SD_BASE_HASH_H
 #define SD_BASE_HASH_H
 

@@ -45,8 +45,8 @@ static void run_gemm(const sd_model *m, const sd_gemm *g)
 static void linear(const sd_model *m, const sd_linear *l, const float *x, float *y, const float *residual, int rows,
                    sd_activation act)
 {
-    run_gemm(m, &(sd_gemm){.w = &l->w, .x = x, .x_stride = (size_t)l->w.k, .y = y, .y_stride = (size_t)l->w.n, .rows = rows,
-                           .bias = l->bias, .residual = residual, .act = act});
+    run_gemm(m, &(sd_gemm){.w = &l->w, .x = x, .x_stride = (size_t)l->w.k, .y = y, .y_stride = (size_t)l->w.n,
+                           .rows = rows, .bias = l->bias, .residual = residual, .act = act});
 }
 
 /* ---- row by row operations ---- */
@@ -151,15 +151,16 @@ static void attention_task(void *context, int task, int worker)
     const sd_piece *piece = &w->piece[task / c->n_heads];
     int head = task % c->n_heads;
     size_t hd = (size_t)c->head_dim, hidden = (size_t)c->hidden, column = (size_t)head * hd;
-    float *keys = sd_kv_keys(&piece->row->kv, job->layer, head), *values = sd_kv_values(&piece->row->kv, job->layer, head);
+    float *keys = sd_kv_keys(&piece->row->kv, job->layer, head);
+    float *values = sd_kv_values(&piece->row->kv, job->layer, head);
     float *scores = w->scores + (size_t)worker * (size_t)c->max_positions;
     for (int i = 0; i < piece->n; i++) {
         const float *qkv = w->qkv + (size_t)(piece->first + i) * 3 * hidden + column;
         size_t at = (size_t)(piece->start + i) * hd;
         memcpy(keys + at, qkv + hidden, hd * sizeof(float));
         memcpy(values + at, qkv + 2 * hidden, hd * sizeof(float));
-        job->model->kernels->attention(w->attn + (size_t)(piece->first + i) * hidden + column, qkv, keys, values, scores,
-                                       piece->start + i + 1, c->head_dim, job->model->attention_scale);
+        job->model->kernels->attention(w->attn + (size_t)(piece->first + i) * hidden + column, qkv, keys, values,
+                                       scores, piece->start + i + 1, c->head_dim, job->model->attention_scale);
     }
 }
 
@@ -190,7 +191,8 @@ static void feed_forward(const sd_model *m, const sd_layer *layer, const sd_scra
     bool relu = m->config.activation == SD_MLP_RELU;
     linear(m, &layer->fc1, in, w->ffn, NULL, tokens, relu ? SD_ACT_RELU : SD_ACT_NONE);
     if (!relu) {
-        run_rows(&(sd_rows_job){.model = m, .dst = w->ffn, .rows = tokens, .width = m->config.ffn, .row = activate_row});
+        run_rows(&(sd_rows_job){.model = m, .dst = w->ffn, .rows = tokens, .width = m->config.ffn,
+                                .row = activate_row});
     }
     linear(m, &layer->fc2, w->ffn, w->x, w->x, tokens, SD_ACT_NONE);
 }

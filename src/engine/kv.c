@@ -36,8 +36,10 @@ int sd_kv_create(sd_kv *kv, const sd_schedule *schedule, int n_layers, int n_hea
     if (!kv->layers || !kv->data) {
         size_t bytes = kv->bytes;
         sd_kv_clear(kv);
-        return sd_fail(err, SD_ERR_MEMORY, "out of memory: %zu bytes for the KV cache of a row of %d prompt tokens and up to %d "
-                       "generated ones; use a smaller batch or fewer tokens", bytes, n_prompt, max_tokens);
+        return sd_fail(err, SD_ERR_MEMORY,
+                       "out of memory: %zu bytes for the KV cache of a row of %d prompt tokens and up to %d "
+                       "generated ones; use a smaller batch or fewer tokens",
+                       bytes, n_prompt, max_tokens);
     }
     size_t offset = 0;
     for (int l = 0; l < n_layers; l++) {

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * The KV cache of one row: per layer exactly the entries that its schedule will ever write. Layer l holds the prompt (if
- * the prompt runs it) and then the steps in which l runs; these are the first positions of the row, because budgets only
- * fall. So an entry's index is its absolute position, and a layer that runs always finds every earlier position. */
+ * The KV cache of one row: per layer exactly the entries that its schedule will ever write. Layer l holds the prompt
+ * (if the prompt runs it) and then the steps in which l runs; these are the first positions of the row, because budgets
+ * only fall. So an entry's index is its absolute position, and a layer that runs always finds every earlier
+ * position. */
 #ifndef SD_ENGINE_KV_H
 #define SD_ENGINE_KV_H
 

@@ -44,15 +44,19 @@ static int check_row(const sd_session *s, int n_prompt, int max_tokens, const sd
     }
     /* the last token generated is not fed, so it needs no position */
     if (n_prompt > c->max_positions || max_tokens - 1 > c->max_positions - n_prompt) {
-        return sd_fail(err, SD_ERR_LIMIT, "%d prompt tokens and %d to generate do not fit the model's %d positions: at most %d can be "
-                       "generated after this prompt", n_prompt, max_tokens, c->max_positions,
+        return sd_fail(err, SD_ERR_LIMIT,
+                       "%d prompt tokens and %d to generate do not fit the model's %d positions: at most %d can be "
+                       "generated after this prompt",
+                       n_prompt, max_tokens, c->max_positions,
                        n_prompt > c->max_positions ? 0 : c->max_positions - n_prompt + 1);
     }
     if (schedule && sd_schedule_n_layers(schedule) != c->n_layers) {
-        return sd_fail(err, SD_ERR_ARG, "the schedule is for %d layers, the model has %d", sd_schedule_n_layers(schedule), c->n_layers);
+        return sd_fail(err, SD_ERR_ARG, "the schedule is for %d layers, the model has %d",
+                       sd_schedule_n_layers(schedule), c->n_layers);
     }
     if (schedule && s->ranking && !sd_schedule_same_ranking(schedule, s->ranking)) {
-        return sd_fail(err, SD_ERR_ARG, "the schedule gives layers up in another order than the session's other rows; all rows of "
+        return sd_fail(err, SD_ERR_ARG,
+                       "the schedule gives layers up in another order than the session's other rows; all rows of "
                        "a batch share one ranking, budgets may differ");
     }
     return SD_OK;
@@ -139,12 +143,14 @@ static int check_feed(sd_session *s, const sd_feed *f, int index, sd_error *err)
         return sd_fail(err, SD_ERR_ARG, "feed %d: %d tokens; expected at least 1", index, f->n);
     }
     if (row->pos < row->n_prompt ? f->n > row->n_prompt - row->pos : f->n != 1) {
-        return sd_fail(err, SD_ERR_STATE, "feed %d: %d tokens at position %d of row %d, whose prompt has %d: expected tokens of the "
-                       "prompt, or one generated token", index, f->n, row->pos, f->row, row->n_prompt);
+        return sd_fail(err, SD_ERR_STATE,
+                       "feed %d: %d tokens at position %d of row %d, whose prompt has %d: expected tokens of the "
+                       "prompt, or one generated token",
+                       index, f->n, row->pos, f->row, row->n_prompt);
     }
     if (row->pos >= row->n_prompt + row->max_tokens - 1) {
-        return sd_fail(err, SD_ERR_LIMIT, "feed %d: row %d was opened for %d generated tokens and has them", index, f->row,
-                       row->max_tokens);
+        return sd_fail(err, SD_ERR_LIMIT, "feed %d: row %d was opened for %d generated tokens and has them", index,
+                       f->row, row->max_tokens);
     }
     for (int i = 0; i < f->n; i++) {
         if (f->ids[i] < 0 || f->ids[i] >= s->model->config.vocab) {
@@ -172,7 +178,8 @@ static void sort_pieces(sd_session *s, const sd_feed *feeds, int n_feeds)
     for (int k = 0; k <= levels; k++) {
         w->bucket[k] = 0;
     }
-    for (int i = 0; i < n_feeds; i++) { /* count budget k in bucket[levels - k]; sums then give the first place of each */
+    /* count budget k in bucket[levels - k]; sums then give the first place of each */
+    for (int i = 0; i < n_feeds; i++) {
         w->bucket[levels - feed_budget(s, &s->rows[feeds[i].row])]++;
     }
     for (int b = 0, at = 0; b <= levels; b++) {
@@ -207,8 +214,9 @@ static int check_holes(const sd_session *s, int n_pieces, sd_error *err)
             const sd_kv_layer *kv = &piece->row->kv.layers[l];
             bool runs = !rank || rank[l] < piece->budget;
             if (runs && (kv->len != piece->start || kv->cap - kv->len < piece->n)) {
-                return sd_fail(err, SD_ERR_STATE, "internal error: layer %d runs at position %d with %d of %d positions in its cache",
-                               l, piece->start, kv->len, kv->cap);
+                return sd_fail(err, SD_ERR_STATE,
+                               "internal error: layer %d runs at position %d with %d of %d positions in its cache", l,
+                               piece->start, kv->len, kv->cap);
             }
         }
     }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * A session: rows, each with its own position, schedule and KV cache, and the scratch memory of a forward pass. The public
- * calls are in skipdecode.h; what generate/ needs besides is here, and the inside is for engine/ alone. */
+ * A session: rows, each with its own position, schedule and KV cache, and the scratch memory of a forward pass. The
+ * public calls are in skipdecode.h; what generate/ needs besides is here, and the inside is for engine/ alone. */
 #ifndef SD_ENGINE_SESSION_H
 #define SD_ENGINE_SESSION_H
 

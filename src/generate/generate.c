@@ -68,8 +68,9 @@ static int run_all(const sd_model *model, const sd_tokenizer *tok, const sd_requ
         places[i] = (sd_place){requests[i].max_tokens, requests[i].n_prompt, i};
     }
     qsort(places, (size_t)n, sizeof *places, compare_places);
-    sd_loop_options lo = {.max_rows = options->batch < n ? options->batch : n, .prefill_tokens = options->prefill_tokens,
-                          .on_token = options->on_token, .user = options->user};
+    sd_loop_options lo = {.max_rows = options->batch < n ? options->batch : n,
+                          .prefill_tokens = options->prefill_tokens, .on_token = options->on_token,
+                          .user = options->user};
     sd_loop *loop;
     int rc = sd_loop_create(&loop, model, tok, &lo, err);
     for (int at = 0; rc == SD_OK && at < n; at += lo.max_rows) {

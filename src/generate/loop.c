@@ -36,7 +36,8 @@ struct sd_loop {
     int vocab, valid, eos, active;
 };
 
-int sd_loop_create(sd_loop **out, const sd_model *model, const sd_tokenizer *tok, const sd_loop_options *options, sd_error *err)
+int sd_loop_create(sd_loop **out, const sd_model *model, const sd_tokenizer *tok, const sd_loop_options *options,
+                   sd_error *err)
 {
     *out = NULL;
     sd_loop *loop = sd_calloc(1, sizeof *loop);
@@ -45,8 +46,9 @@ int sd_loop_create(sd_loop **out, const sd_model *model, const sd_tokenizer *tok
     }
     sd_model_info info;
     sd_model_get_info(model, &info);
+    const int known = tok ? sd_tokenizer_size(tok) : info.vocab_size;
     *loop = (sd_loop){.model = model, .tok = tok, .options = *options, .vocab = info.vocab_size, .eos = info.eos_id,
-                      .valid = tok && sd_tokenizer_size(tok) < info.vocab_size ? sd_tokenizer_size(tok) : info.vocab_size};
+                      .valid = known < info.vocab_size ? known : info.vocab_size};
     int rc = sd_session_create(&loop->session, model, options->max_rows, err);
     if (rc != SD_OK) {
         sd_loop_free(loop);
@@ -117,7 +119,8 @@ static int check_ids(const int32_t *ids, int n, int vocab, const char *what, sd_
 {
     for (int i = 0; i < n; i++) {
         if (ids[i] < 0 || ids[i] >= vocab) {
-            return sd_fail(err, SD_ERR_ARG, "%s: token id %d at place %d; expected 0 .. %d", what, ids[i], i, vocab - 1);
+            return sd_fail(err, SD_ERR_ARG, "%s: token id %d at place %d; expected 0 .. %d", what, ids[i], i,
+                           vocab - 1);
         }
     }
     return SD_OK;
@@ -134,9 +137,10 @@ int sd_request_check(const sd_model *model, const sd_tokenizer *tok, const sd_re
         return sd_fail(err, SD_ERR_ARG, "max_tokens is %d; expected at least 1", r->max_tokens);
     }
     if (r->n_prompt > info.max_positions || r->max_tokens - 1 > info.max_positions - r->n_prompt) {
-        return sd_fail(err, SD_ERR_LIMIT, "%d prompt tokens and max_tokens %d do not fit the model's %d positions: %s", r->n_prompt,
-                       r->max_tokens, info.max_positions,
-                       r->n_prompt > info.max_positions ? "shorten the prompt" : "shorten the prompt or lower max_tokens");
+        return sd_fail(err, SD_ERR_LIMIT, "%d prompt tokens and max_tokens %d do not fit the model's %d positions: %s",
+                       r->n_prompt, r->max_tokens, info.max_positions,
+                       r->n_prompt > info.max_positions ? "shorten the prompt"
+                                                        : "shorten the prompt or lower max_tokens");
     }
     int rc = check_ids(r->prompt, r->n_prompt, info.vocab_size, "prompt", err);
     if (rc == SD_OK && r->forced && (r->n_forced < 1 || r->n_forced > r->max_tokens)) {
@@ -170,11 +174,12 @@ static int open_row(sd_loop *loop, sd_live *live, const sd_schedule_options *sch
             rc = sd_fail_memory(err, (size_t)r->max_tokens * sizeof *live->result->ids, "a result");
         }
     }
-    return rc == SD_OK ? sd_session_add(loop->session, r->n_prompt, r->max_tokens, live->schedule, &live->row, err) : rc;
+    return rc == SD_OK ? sd_session_add(loop->session, r->n_prompt, r->max_tokens, live->schedule, &live->row, err)
+                       : rc;
 }
 
-int sd_loop_add(sd_loop *loop, int number, const sd_request *request, const sd_schedule_options *schedule, sd_result *result,
-                sd_error *err)
+int sd_loop_add(sd_loop *loop, int number, const sd_request *request, const sd_schedule_options *schedule,
+                sd_result *result, sd_error *err)
 {
     if (sd_loop_room(loop) == 0) {
         return sd_fail(err, SD_ERR_LIMIT, "all %d rows of the loop are in use", loop->options.max_rows);

@@ -15,12 +15,14 @@ typedef struct sd_loop_options {
     void *user;
 } sd_loop_options;
 
-/* tok: NULL is allowed; then there is no text, and stop strings are refused. Both are borrowed. *out is the caller's. */
+/* tok: NULL is allowed; then there is no text, and stop strings are refused. Both are borrowed. *out is the
+ * caller's. */
 int sd_loop_create(sd_loop **out, const sd_model *model, const sd_tokenizer *tok, const sd_loop_options *options,
                    sd_error *err);
 void sd_loop_free(sd_loop *loop);
 
-/* Checks everything about a request that can be wrong before any work is done: prompt, ids, sampling, stops, positions. */
+/* Checks everything about a request that can be wrong before any work is done: prompt, ids, sampling, stops,
+ * positions. */
 int sd_request_check(const sd_model *model, const sd_tokenizer *tok, const sd_request *request, sd_error *err);
 
 /* Adds a request; its arrays and *result must live until the row ends. `number` is what on_token is given. */

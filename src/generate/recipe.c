@@ -39,13 +39,15 @@ static int read_schedule(sd_schedule_options *o, const json_t *json, sd_error *e
 static int read_trained(sd_recipe *r, const json_t *list, sd_error *err)
 {
     if (list && !json_is_array(list)) {
-        return sd_fail(err, SD_ERR_FORMAT, "key \"trained_speedups\": expected an array, found %s", sd_json_type_name(list));
+        return sd_fail(err, SD_ERR_FORMAT, "key \"trained_speedups\": expected an array, found %s",
+                       sd_json_type_name(list));
     }
     size_t i;
     json_t *item;
     json_array_foreach(list, i, item) {
         if (!json_is_number(item) || json_number_value(item) < 1 || r->n_trained == SD_MAX_TRAINED) {
-            return sd_fail(err, SD_ERR_FORMAT, "key \"trained_speedups\": expected at most %d numbers of at least 1", SD_MAX_TRAINED);
+            return sd_fail(err, SD_ERR_FORMAT, "key \"trained_speedups\": expected at most %d numbers of at least 1",
+                           SD_MAX_TRAINED);
         }
         r->trained[r->n_trained++] = json_number_value(item);
     }

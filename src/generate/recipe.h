@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * skipdecode.json: what a model directory says about its own use, beside the standard files: how a prompt is built and the
- * schedule it was trained for. Other tools ignore it; without it everything has a default. */
+ * skipdecode.json: what a model directory says about its own use, beside the standard files: how a prompt is built and
+ * the schedule it was trained for. Other tools ignore it; without it everything has a default. */
 #ifndef SD_GENERATE_RECIPE_H
 #define SD_GENERATE_RECIPE_H
 

@@ -63,8 +63,8 @@ void sd_sampler_note(sd_sampler *sampler, int32_t id)
     }
 }
 
-/* The logit after the repetition penalty: as CTRL (arXiv 1909.05858) has it, with the sign taken into account, so that a
- * seen token always becomes less likely. */
+/* The logit after the repetition penalty: as CTRL (arXiv 1909.05858) has it, with the sign taken into account, so that
+ * a seen token always becomes less likely. */
 static float penalized(const sd_sampler *s, const float *logits, int id)
 {
     float x = logits[id];

@@ -21,7 +21,8 @@ typedef struct sd_candidate {
     int32_t id;
 } sd_candidate;
 
-/* Checks ranges: temperature 0 .. 100, top_k >= 0, 0 < top_p <= 1, 0 <= min_p < 1, 0 < penalty <= 100; NaN is refused. */
+/* Checks ranges: temperature 0 .. 100, top_k >= 0, 0 < top_p <= 1, 0 <= min_p < 1, 0 < penalty <= 100; NaN is
+ * refused. */
 int sd_sampling_check(const sd_sampling *sampling, sd_error *err);
 
 int sd_sampler_init(sd_sampler *sampler, const sd_sampling *sampling, int vocab, int valid, sd_error *err);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The text of one row as it grows: whole characters only, and nothing that may still turn out to be the beginning of a stop
- * string. The same for streaming and for the final text. */
+ * The text of one row as it grows: whole characters only, and nothing that may still turn out to be the beginning of a
+ * stop string. The same for streaming and for the final text. */
 #ifndef SD_GENERATE_TEXT_H
 #define SD_GENERATE_TEXT_H
 

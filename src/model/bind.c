@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Matching a checkpoint's tensors with an architecture's rows: names with any of the known prefixes, exact shapes, a type
- * that can be read, and a head that is tied, absent, separate, or there twice. */
+ * Matching a checkpoint's tensors with an architecture's rows: names with any of the known prefixes, exact shapes, a
+ * type that can be read, and a head that is tied, absent, separate, or there twice. */
 #include <stdio.h>
 #include <string.h>
 
@@ -52,8 +52,8 @@ static void shape_text(char *text, size_t size, const int64_t *shape, int rank)
 static int check_tensor(const sd_tensor *t, const sd_config *config, const sd_dim dims[2], sd_error *err)
 {
     if (t->dtype != SD_DTYPE_F32 && t->dtype != SD_DTYPE_F16 && t->dtype != SD_DTYPE_BF16 && t->dtype != SD_DTYPE_F64) {
-        return sd_fail(err, SD_ERR_UNSUPPORTED, "%s: tensor \"%s\" is of type %s; expected F32, F16, BF16 or F64", t->file, t->name,
-                       sd_dtype_name(t->dtype));
+        return sd_fail(err, SD_ERR_UNSUPPORTED, "%s: tensor \"%s\" is of type %s; expected F32, F16, BF16 or F64",
+                       t->file, t->name, sd_dtype_name(t->dtype));
     }
     int rank = dims[1] == SD_DIM_NONE ? 1 : 2;
     int64_t want[2] = {sd_config_dim(config, dims[0]), sd_config_dim(config, dims[1])};
@@ -66,8 +66,8 @@ static int check_tensor(const sd_tensor *t, const sd_config *config, const sd_di
         char found[128], expected[64];
         shape_text(found, sizeof found, t->shape, t->rank);
         shape_text(expected, sizeof expected, want, rank);
-        return sd_fail(err, SD_ERR_FORMAT, "%s: tensor \"%s\" has shape [%s]; config.json calls for [%s]", t->file, t->name, found,
-                       expected);
+        return sd_fail(err, SD_ERR_FORMAT, "%s: tensor \"%s\" has shape [%s]; config.json calls for [%s]", t->file,
+                       t->name, found, expected);
     }
     return SD_OK;
 }
@@ -77,11 +77,12 @@ static int adopt_vocab(sd_config *config, const sd_tensor *t, sd_error *err)
 {
     if (t->rank == 2 && t->shape[0] != config->vocab) {
         if (t->shape[0] < 1 || t->shape[0] > 1 << 24) {
-            return sd_fail(err, SD_ERR_FORMAT, "%s: tensor \"%s\" has %lld rows; expected one per token of the vocabulary (%d)",
-                           t->file, t->name, (long long)t->shape[0], config->vocab);
+            return sd_fail(err, SD_ERR_FORMAT,
+                           "%s: tensor \"%s\" has %lld rows; expected one per token of the vocabulary (%d)", t->file,
+                           t->name, (long long)t->shape[0], config->vocab);
         }
-        sd_warn("%s: tensor \"%s\" has %lld rows where config.json says vocab_size %d; going by the tensor", t->file, t->name,
-                (long long)t->shape[0], config->vocab);
+        sd_warn("%s: tensor \"%s\" has %lld rows where config.json says vocab_size %d; going by the tensor", t->file,
+                t->name, (long long)t->shape[0], config->vocab);
         config->vocab = (int)t->shape[0];
     }
     return SD_OK;
@@ -96,7 +97,8 @@ static bool same_values(const sd_tensor *a, const sd_tensor *b)
 }
 
 /* Embedding and head: either may be missing when they are one matrix. */
-static int bind_head(sd_binding *b, sd_config *config, const sd_checkpoint *checkpoint, const char *embed_name, sd_error *err)
+static int bind_head(sd_binding *b, sd_config *config, const sd_checkpoint *checkpoint, const char *embed_name,
+                     sd_error *err)
 {
     const sd_tensor *head = NULL, *embed = sd_checkpoint_find(checkpoint, embed_name);
     for (int i = 0; i < 2 && !head; i++) {
@@ -106,12 +108,14 @@ static int bind_head(sd_binding *b, sd_config *config, const sd_checkpoint *chec
         return sd_fail(err, SD_ERR_FORMAT, "tensor \"%s\" is missing", embed_name);
     }
     if (!head && !config->tied) {
-        return sd_fail(err, SD_ERR_FORMAT, "tensor \"%s\" is missing, though config.json says that the head is not tied to the "
-                       "embedding (tie_word_embeddings false)", b->arch->head_names[0]);
+        return sd_fail(err, SD_ERR_FORMAT,
+                       "tensor \"%s\" is missing, though config.json says that the head is not tied to the "
+                       "embedding (tie_word_embeddings false)",
+                       b->arch->head_names[0]);
     }
     if (embed && head && config->tied && !same_values(embed, head)) {
-        sd_warn("%s: \"%s\" differs from \"%s\", but config.json ties them; the head is the embedding", head->file, head->name,
-                embed->name);
+        sd_warn("%s: \"%s\" differs from \"%s\", but config.json ties them; the head is the embedding", head->file,
+                head->name, embed->name);
     }
     b->global[SD_SLOT_EMBED] = embed ? embed : head;
     b->global[SD_SLOT_HEAD] = config->tied ? NULL : head;
@@ -135,11 +139,14 @@ static int bind_row(sd_binding *b, const sd_tensor_row *row, int layer, const sd
     if (!t) {
         return sd_fail(err, SD_ERR_FORMAT, "tensor \"%s\" is missing%s", name,
                        row->slot == SD_SLOT_FINAL_NORM_GAIN || row->slot == SD_SLOT_FINAL_NORM_BIAS
-                           ? " (a checkpoint made without it says \"_remove_final_layer_norm\": true in config.json)" : "");
+                           ? " (a checkpoint made without it says \"_remove_final_layer_norm\": true in config.json)"
+                           : "");
     }
     if (row->slot == SD_SLOT_POSITIONS && t->rank == 2 && t->shape[0] < sd_config_dim(config, SD_DIM_POSITIONS)) {
-        return sd_fail(err, SD_ERR_FORMAT, "%s: tensor \"%s\" has %lld rows; max_position_embeddings %d needs %lld, %d more than "
-                       "positions", t->file, name, (long long)t->shape[0], config->max_positions,
+        return sd_fail(err, SD_ERR_FORMAT,
+                       "%s: tensor \"%s\" has %lld rows; max_position_embeddings %d needs %lld, %d more than "
+                       "positions",
+                       t->file, name, (long long)t->shape[0], config->max_positions,
                        (long long)sd_config_dim(config, SD_DIM_POSITIONS), config->position_offset);
     }
     int rc = check_tensor(t, config, row->dims, err);
@@ -182,8 +189,8 @@ static bool expected_tensor(const sd_binding *b, const sd_config *config, const 
     return false;
 }
 
-static int reject_unknown(const sd_binding *b, const sd_config *config, const sd_checkpoint *checkpoint, const char *prefix,
-                          sd_error *err)
+static int reject_unknown(const sd_binding *b, const sd_config *config, const sd_checkpoint *checkpoint,
+                          const char *prefix, sd_error *err)
 {
     const sd_tensor *first = NULL;
     size_t unknown = 0;
@@ -197,9 +204,10 @@ static int reject_unknown(const sd_binding *b, const sd_config *config, const sd
     if (!first) {
         return SD_OK;
     }
-    return sd_fail(err, SD_ERR_FORMAT, "%s: tensor \"%s\"%s has no place in the \"%s\" model that config.json describes (%d layers): "
-                   "wrong config.json, or a model that this version cannot compute", first->file, first->name,
-                   unknown > 1 ? " (and others)" : "", b->arch->name, config->n_layers);
+    return sd_fail(err, SD_ERR_FORMAT,
+                   "%s: tensor \"%s\"%s has no place in the \"%s\" model that config.json describes (%d layers): "
+                   "wrong config.json, or a model that this version cannot compute",
+                   first->file, first->name, unknown > 1 ? " (and others)" : "", b->arch->name, config->n_layers);
 }
 
 int sd_binding_make(sd_binding *b, sd_config *config, const sd_checkpoint *checkpoint, sd_error *err)
@@ -215,9 +223,11 @@ int sd_binding_make(sd_binding *b, sd_config *config, const sd_checkpoint *check
     const char *prefix = find_prefix(b->arch, checkpoint);
     int rc = SD_OK;
     if (!prefix) {
-        rc = sd_fail(err, SD_ERR_FORMAT, "none of the %zu tensors is one of an \"%s\" model; expected names like "
-                     "\"%slayers.0.fc1.weight\", found \"%s\"", sd_checkpoint_count(checkpoint), b->arch->name,
-                     b->arch->prefixes[0], sd_checkpoint_count(checkpoint) ? sd_checkpoint_at(checkpoint, 0)->name : "nothing");
+        rc = sd_fail(err, SD_ERR_FORMAT,
+                     "none of the %zu tensors is one of an \"%s\" model; expected names like "
+                     "\"%slayers.0.fc1.weight\", found \"%s\"",
+                     sd_checkpoint_count(checkpoint), b->arch->name, b->arch->prefixes[0],
+                     sd_checkpoint_count(checkpoint) ? sd_checkpoint_at(checkpoint, 0)->name : "nothing");
     }
     for (size_t i = 0; rc == SD_OK && i < b->arch->n_rows; i++) {
         const sd_tensor_row *row = &b->arch->rows[i];

@@ -42,10 +42,11 @@ static bool known_key(const char *key)
         "do_layer_norm_before", "enable_bias", "layer_norm_elementwise_affine", "tie_word_embeddings",
         "_remove_final_layer_norm", "activation_function",
         /* training, bookkeeping and generation defaults of other tools */
-        "_name_or_path", "architectures", "transformers_version", "torch_dtype", "dtype", "prefix", "use_cache", "init_std",
-        "dropout", "attention_dropout", "activation_dropout", "layerdrop", "output_past", "return_dict", "is_decoder",
-        "id2label", "label2id", "problem_type", "output_attentions", "output_hidden_states", "chunk_size_feed_forward",
-        "is_encoder_decoder", "_attn_implementation_autoset", "attn_implementation", "task_specific_params", "license",
+        "_name_or_path", "architectures", "transformers_version", "torch_dtype", "dtype", "prefix", "use_cache",
+        "init_std", "dropout", "attention_dropout", "activation_dropout", "layerdrop", "output_past", "return_dict",
+        "is_decoder", "id2label", "label2id", "problem_type", "output_attentions", "output_hidden_states",
+        "chunk_size_feed_forward", "is_encoder_decoder", "_attn_implementation_autoset", "attn_implementation",
+        "task_specific_params", "license",
     };
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
         if (strcmp(known[i], key) == 0) {
@@ -64,8 +65,10 @@ static int from_json(sd_config *config, const json_t *json, const char *name, sd
     }
     const sd_arch *arch = sd_arch_find(type);
     if (!arch) {
-        return sd_fail(err, SD_ERR_UNSUPPORTED, "key \"model_type\": \"%s\" is not an architecture this version computes; expected "
-                       "\"opt\"", type);
+        return sd_fail(err, SD_ERR_UNSUPPORTED,
+                       "key \"model_type\": \"%s\" is not an architecture this version computes; expected "
+                       "\"opt\"",
+                       type);
     }
     rc = arch->read_config(config, json, err);
     if (rc != SD_OK) {

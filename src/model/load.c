@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * From a checkpoint's bytes to packed weights. Every matrix is packed panel by panel on the pool: each worker converts the
- * rows of one panel to f32 and packs them, so that the extra memory is one panel per worker. */
+ * From a checkpoint's bytes to packed weights. Every matrix is packed panel by panel on the pool: each worker converts
+ * the rows of one panel to f32 and packs them, so that the extra memory is one panel per worker. */
 #include <math.h>
 #include <string.h>
 #include <unistd.h>
@@ -85,7 +85,8 @@ static int load_vector(sd_loader *ld, float **dst, const sd_tensor *const *parts
     return SD_OK;
 }
 
-static int load_linear(sd_loader *ld, sd_linear *dst, const sd_tensor *const *w, const sd_tensor *const *bias, int n_parts)
+static int load_linear(sd_loader *ld, sd_linear *dst, const sd_tensor *const *w, const sd_tensor *const *bias,
+                       int n_parts)
 {
     int rc = load_matrix(ld, &dst->w, w, n_parts);
     return rc == SD_OK ? load_vector(ld, &dst->bias, bias, n_parts) : rc;
@@ -240,7 +241,8 @@ int sd_model_load(sd_model **out, const char *dir, const sd_model_options *optio
         options = &defaults;
     }
     if (options->threads < 0 || (unsigned)options->weights > SD_WEIGHTS_BF16) {
-        return sd_fail(err, SD_ERR_ARG, "model options: threads %d, weights %d; expected threads >= 0 and one of SD_WEIGHTS_*",
+        return sd_fail(err, SD_ERR_ARG,
+                       "model options: threads %d, weights %d; expected threads >= 0 and one of SD_WEIGHTS_*",
                        options->threads, (int)options->weights);
     }
     sd_model *m = sd_calloc(1, sizeof *m);
@@ -302,10 +304,10 @@ void sd_model_get_info(const sd_model *m, sd_model_info *info)
     size_t layer = sd_matrix_bytes(type, 3 * c->hidden, c->hidden) + sd_matrix_bytes(type, c->hidden, c->hidden) +
                    sd_matrix_bytes(type, c->ffn, c->hidden) + sd_matrix_bytes(type, c->hidden, c->ffn);
     *info = (sd_model_info){
-        .arch = c->arch, .n_layers = c->n_layers, .hidden_size = c->hidden, .n_heads = c->n_heads, .head_dim = c->head_dim,
-        .ffn_size = c->ffn, .vocab_size = c->vocab, .max_positions = c->max_positions, .bos_id = c->bos_id,
-        .eos_id = c->eos_id, .pad_id = c->pad_id, .n_params = m->n_params, .weight_bytes = m->weight_bytes,
-        .layer_bytes = layer, .head_bytes = sd_matrix_bytes(type, c->vocab, c->embed), .weights = m->weights,
-        .threads = sd_pool_size(m->pool),
+        .arch = c->arch, .n_layers = c->n_layers, .hidden_size = c->hidden, .n_heads = c->n_heads,
+        .head_dim = c->head_dim, .ffn_size = c->ffn, .vocab_size = c->vocab, .max_positions = c->max_positions,
+        .bos_id = c->bos_id, .eos_id = c->eos_id, .pad_id = c->pad_id, .n_params = m->n_params,
+        .weight_bytes = m->weight_bytes, .layer_bytes = layer, .head_bytes = sd_matrix_bytes(type, c->vocab, c->embed),
+        .weights = m->weights, .threads = sd_pool_size(m->pool),
     };
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * A loaded model: a configuration and named weights, bound and checked once, immutable from then on. After loading there
- * is no look-up by name and no weight that may be missing without the configuration saying so. */
+ * A loaded model: a configuration and named weights, bound and checked once, immutable from then on. After loading
+ * there is no look-up by name and no weight that may be missing without the configuration saying so. */
 #ifndef SD_MODEL_MODEL_H
 #define SD_MODEL_MODEL_H
 
@@ -15,7 +15,7 @@ typedef enum sd_mlp_activation { SD_MLP_RELU, SD_MLP_GELU, SD_MLP_GELU_TANH } sd
 typedef struct sd_config {
     const char *arch;     /* "opt"; static storage */
     int n_layers, hidden, n_heads, head_dim, ffn, vocab;
-    int embed;            /* width of the token embedding and of the head's input; hidden unless there are projections */
+    int embed;            /* width of the token embedding and of the head's input; hidden without projections */
     int max_positions;
     int position_offset;  /* row of the position table = position + this (OPT: 2) */
     bool pre_norm;        /* LayerNorm before each block (true) or after its residual sum (opt-350m) */
@@ -28,8 +28,8 @@ typedef struct sd_config {
     int bos_id, eos_id, pad_id; /* -1: none */
 } sd_config;
 
-/* Reads config.json of a Hugging Face directory. Sizes must be there; flags that older files lack get the value that the
- * architecture had then. A key that this library does not know is named in a warning. */
+/* Reads config.json of a Hugging Face directory. Sizes must be there; flags that older files lack get the value that
+ * the architecture had then. A key that this library does not know is named in a warning. */
 int sd_config_load(sd_config *config, const char *dir, sd_error *err);
 int sd_config_parse(sd_config *config, const char *text, size_t len, const char *name, sd_error *err);
 
@@ -70,7 +70,7 @@ struct sd_model {
 /* Tells two models apart: a hash of the configuration and of a sample of every matrix, as held in memory. */
 uint64_t sd_model_fingerprint(const sd_model *model);
 
-/* ---- the row table: one fact, one place ------------------------------------------------------------------------------
+/* ---- the row table: one fact, one place ----------------------------------------------------------------------------
  * A row describes one tensor of an architecture: its name in the checkpoint, its shape in symbols, when it exists, and
  * where it goes. Binding, size checks, parameter counts and (in training) saving all read this table. */
 
@@ -80,9 +80,9 @@ typedef enum sd_slot {
     SD_SLOT_EMBED, SD_SLOT_POSITIONS, SD_SLOT_PROJECT_IN, SD_SLOT_PROJECT_OUT, SD_SLOT_FINAL_NORM_GAIN,
     SD_SLOT_FINAL_NORM_BIAS, SD_SLOT_HEAD,
     SD_SLOT_LAYER, /* the first of the per-layer slots */
-    SD_SLOT_ATTN_NORM_GAIN = SD_SLOT_LAYER, SD_SLOT_ATTN_NORM_BIAS, SD_SLOT_Q, SD_SLOT_Q_BIAS, SD_SLOT_K, SD_SLOT_K_BIAS,
-    SD_SLOT_V, SD_SLOT_V_BIAS, SD_SLOT_OUT, SD_SLOT_OUT_BIAS, SD_SLOT_FFN_NORM_GAIN, SD_SLOT_FFN_NORM_BIAS, SD_SLOT_FC1,
-    SD_SLOT_FC1_BIAS, SD_SLOT_FC2, SD_SLOT_FC2_BIAS,
+    SD_SLOT_ATTN_NORM_GAIN = SD_SLOT_LAYER, SD_SLOT_ATTN_NORM_BIAS, SD_SLOT_Q, SD_SLOT_Q_BIAS, SD_SLOT_K,
+    SD_SLOT_K_BIAS, SD_SLOT_V, SD_SLOT_V_BIAS, SD_SLOT_OUT, SD_SLOT_OUT_BIAS, SD_SLOT_FFN_NORM_GAIN,
+    SD_SLOT_FFN_NORM_BIAS, SD_SLOT_FC1, SD_SLOT_FC1_BIAS, SD_SLOT_FC2, SD_SLOT_FC2_BIAS,
     SD_SLOTS
 } sd_slot;
 
@@ -115,8 +115,8 @@ typedef struct sd_binding {
     const sd_tensor **layers; /* [n_layers][SD_SLOTS - SD_SLOT_LAYER] */
 } sd_binding;
 
-/* Finds, and checks the shape and type of, every tensor that the configuration calls for; may lower config->vocab to the
- * embedding's row count. A missing, misshapen or unknown tensor is named. Release with sd_binding_clear. */
+/* Finds, and checks the shape and type of, every tensor that the configuration calls for; may lower config->vocab to
+ * the embedding's row count. A missing, misshapen or unknown tensor is named. Release with sd_binding_clear. */
 int sd_binding_make(sd_binding *binding, sd_config *config, const sd_checkpoint *checkpoint, sd_error *err);
 void sd_binding_clear(sd_binding *binding);
 

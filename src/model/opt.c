@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * OPT (facebook/opt-*): pre-LayerNorm decoder with learned positions, ReLU, biases everywhere; opt-350m is post-norm with
- * projections around an embedding of its own width. Also the relatives that reuse the class with other flags. */
+ * OPT (facebook/opt-*): pre-LayerNorm decoder with learned positions, ReLU, biases everywhere; opt-350m is post-norm
+ * with projections around an embedding of its own width. Also the relatives that reuse the class with other flags. */
 #include <string.h>
 
 #include "src/base/error.h"
@@ -103,8 +103,8 @@ static int read_config(sd_config *c, const void *opaque, sd_error *err)
     }
     c->embed = c->embed ? c->embed : c->hidden;
     if (c->hidden % c->n_heads != 0) {
-        return sd_fail(err, SD_ERR_FORMAT, "key \"hidden_size\": %d is not a multiple of num_attention_heads, %d", c->hidden,
-                       c->n_heads);
+        return sd_fail(err, SD_ERR_FORMAT, "key \"hidden_size\": %d is not a multiple of num_attention_heads, %d",
+                       c->hidden, c->n_heads);
     }
     c->head_dim = c->hidden / c->n_heads;
     bool no_final_norm = false;
@@ -113,8 +113,11 @@ static int read_config(sd_config *c, const void *opaque, sd_error *err)
         const char *key;
         bool *field;
     } flags[] = {
-        {"do_layer_norm_before", &c->pre_norm}, {"enable_bias", &c->bias}, {"layer_norm_elementwise_affine", &c->norm_affine},
-        {"tie_word_embeddings", &c->tied}, {"_remove_final_layer_norm", &no_final_norm},
+        {"do_layer_norm_before", &c->pre_norm},
+        {"enable_bias", &c->bias},
+        {"layer_norm_elementwise_affine", &c->norm_affine},
+        {"tie_word_embeddings", &c->tied},
+        {"_remove_final_layer_norm", &no_final_norm},
     };
     for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {
         rc = sd_json_get_bool(json, flags[i].key, false, flags[i].field, err);

@@ -50,8 +50,8 @@ static int parse_list(const char *key, const char *text, size_t n, const int **l
         stop = stop ? stop : end;
         if (!parse_int(item, (size_t)(stop - item), &values[i])) {
             sd_free(values);
-            return sd_fail(err, SD_ERR_ARG, "schedule %s: value %zu is \"%.*s\"; expected integers separated by colons", key,
-                           i + 1, (int)(stop - item), item);
+            return sd_fail(err, SD_ERR_ARG, "schedule %s: value %zu is \"%.*s\"; expected integers separated by colons",
+                           key, i + 1, (int)(stop - item), item);
         }
         item = stop + 1;
     }
@@ -68,8 +68,10 @@ static int parse_item(sd_schedule_options *o, const char *item, size_t length, u
     int *const fields[] = {&o->warmup, &o->max_layers, &o->min_layers, &o->horizon, &o->prompt};
     const char *equals = memchr(item, '=', length);
     if (!equals) {
-        return sd_fail(err, SD_ERR_ARG, "schedule: \"%.*s\" is not key=value; expected warmup, max, min, horizon, prompt, budgets "
-                       "or ranking, for example warmup=1,max=16,min=8,horizon=64,prompt=full", (int)length, item);
+        return sd_fail(err, SD_ERR_ARG,
+                       "schedule: \"%.*s\" is not key=value; expected warmup, max, min, horizon, prompt, budgets "
+                       "or ranking, for example warmup=1,max=16,min=8,horizon=64,prompt=full",
+                       (int)length, item);
     }
     size_t key_length = (size_t)(equals - item);
     const char *value = equals + 1;
@@ -79,8 +81,10 @@ static int parse_item(sd_schedule_options *o, const char *item, size_t length, u
         k++;
     }
     if (k == 7) {
-        return sd_fail(err, SD_ERR_ARG, "schedule: unknown key \"%.*s\"; expected warmup, max, min, horizon, prompt, budgets or "
-                       "ranking", (int)key_length, item);
+        return sd_fail(err, SD_ERR_ARG,
+                       "schedule: unknown key \"%.*s\"; expected warmup, max, min, horizon, prompt, budgets or "
+                       "ranking",
+                       (int)key_length, item);
     }
     if (*seen & 1u << k) {
         return sd_fail(err, SD_ERR_ARG, "schedule: key \"%s\" comes twice", keys[k]);
@@ -131,9 +135,11 @@ int sd_schedule_parse(sd_schedule_options *options, const char *text, sd_error *
     }
     const unsigned list = 1u << 5, line = 1u << 1 | 1u << 2 | 1u << 3;
     if ((seen & list) && (seen & line)) {
-        return sd_fail(err, SD_ERR_ARG, "schedule: budgets= lists every step, so max=, min= and horizon= have no place beside it");
+        return sd_fail(err, SD_ERR_ARG,
+                       "schedule: budgets= lists every step, so max=, min= and horizon= have no place beside it");
     }
-    options->full = false; /* without a budget all layers run all the same, but what was given is checked, not ignored */
+    /* without a budget all layers run all the same, but what was given is checked, not ignored */
+    options->full = false;
     if ((seen & line) && options->budgets) {
         sd_free((void *)(uintptr_t)options->budgets);
         options->budgets = NULL;

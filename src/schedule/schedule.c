@@ -67,8 +67,8 @@ static int line_budget(int max, int min, int horizon, int step)
 static int check_budget(int k, int low, int n_layers, const char *what, sd_error *err)
 {
     if (k < low || k > n_layers) {
-        return sd_fail(err, SD_ERR_ARG, "%s: a budget of %d layers is outside %d .. %d (warm-up + 1 .. all layers)", what, k,
-                       low, n_layers);
+        return sd_fail(err, SD_ERR_ARG, "%s: a budget of %d layers is outside %d .. %d (warm-up + 1 .. all layers)",
+                       what, k, low, n_layers);
     }
     return SD_OK;
 }
@@ -86,8 +86,10 @@ static int fill_line(sd_schedule *s, const sd_schedule_options *o, int low, int 
         return rc;
     }
     if (min > max) {
-        return sd_fail(err, SD_ERR_ARG, "schedule: min=%d is larger than max=%d, but a budget may only fall: an earlier token "
-                       "would lack K/V in the layers that a later one runs", min, max);
+        return sd_fail(err, SD_ERR_ARG,
+                       "schedule: min=%d is larger than max=%d, but a budget may only fall: an earlier token "
+                       "would lack K/V in the layers that a later one runs",
+                       min, max);
     }
     if (horizon < 1 || horizon > MAX_HORIZON) {
         return sd_fail(err, SD_ERR_ARG, "schedule horizon %d: expected 1 .. %d steps", horizon, MAX_HORIZON);
@@ -119,9 +121,10 @@ static int fill_list(sd_schedule *s, const sd_schedule_options *o, int low, sd_e
             return rc;
         }
         if (j > 0 && o->budgets[j] > o->budgets[j - 1]) {
-            return sd_fail(err, SD_ERR_ARG, "schedule budgets: step %d runs %d layers after %d at step %d, but a budget may "
-                           "only fall: earlier tokens would lack K/V in the added layers", j, o->budgets[j],
-                           o->budgets[j - 1], j - 1);
+            return sd_fail(err, SD_ERR_ARG,
+                           "schedule budgets: step %d runs %d layers after %d at step %d, but a budget may "
+                           "only fall: earlier tokens would lack K/V in the added layers",
+                           j, o->budgets[j], o->budgets[j - 1], j - 1);
         }
         s->budgets[j] = o->budgets[j];
     }
@@ -138,7 +141,8 @@ static int fill_ranks(sd_schedule *s, const sd_schedule_options *o, sd_error *er
         return SD_OK;
     }
     if (o->n_ranking != n) {
-        return sd_fail(err, SD_ERR_ARG, "schedule ranking: %d layers, expected every one of the model's %d once", o->n_ranking, n);
+        return sd_fail(err, SD_ERR_ARG, "schedule ranking: %d layers, expected every one of the model's %d once",
+                       o->n_ranking, n);
     }
     for (int l = 0; l < n; l++) {
         s->rank[l] = -1;
@@ -146,7 +150,8 @@ static int fill_ranks(sd_schedule *s, const sd_schedule_options *o, sd_error *er
     for (int r = 0; r < n; r++) {
         int l = o->ranking[r];
         if (l < 0 || l >= n || s->rank[l] >= 0) {
-            return sd_fail(err, SD_ERR_ARG, "schedule ranking: layer %d at place %d %s; expected a permutation of 0 .. %d", l, r,
+            return sd_fail(err, SD_ERR_ARG,
+                           "schedule ranking: layer %d at place %d %s; expected a permutation of 0 .. %d", l, r,
                            l < 0 || l >= n ? "does not exist" : "comes twice", n - 1);
         }
         s->rank[l] = r;
@@ -160,8 +165,10 @@ static int resolve_prompt(sd_schedule *s, int prompt, sd_error *err)
     int first = s->budgets[0];
     s->prompt = prompt == SD_PROMPT_FULL ? s->n_layers : prompt == SD_PROMPT_MAX ? first : prompt;
     if (s->prompt < first || s->prompt > s->n_layers) {
-        return sd_fail(err, SD_ERR_ARG, "schedule prompt=%d: expected full, max, or %d .. %d layers (the first step's budget .. "
-                       "all): generated tokens attend to the prompt in every layer they run", prompt, first, s->n_layers);
+        return sd_fail(err, SD_ERR_ARG,
+                       "schedule prompt=%d: expected full, max, or %d .. %d layers (the first step's budget .. "
+                       "all): generated tokens attend to the prompt in every layer they run",
+                       prompt, first, s->n_layers);
     }
     return SD_OK;
 }
@@ -203,14 +210,15 @@ static int write_text(sd_schedule *s, const sd_schedule_options *o, int max_toke
     return SD_OK;
 }
 
-/* The invariant everything rests on: sets only shrink, so every layer that runs holds K/V for all earlier positions. True
- * by construction; checked because a mistake above would show up as quietly wrong text. */
+/* The invariant everything rests on: sets only shrink, so every layer that runs holds K/V for all earlier positions.
+ * True by construction; checked because a mistake above would show up as quietly wrong text. */
 static int check_invariant(const sd_schedule *s, sd_error *err)
 {
     int before = s->prompt;
     for (int j = 0; j < s->n_budgets; j++) {
         if (s->budgets[j] > before || s->budgets[j] < 1) {
-            return sd_fail(err, SD_ERR_STATE, "schedule: internal error: budget %d at step %d after %d", s->budgets[j], j, before);
+            return sd_fail(err, SD_ERR_STATE, "schedule: internal error: budget %d at step %d after %d", s->budgets[j],
+                           j, before);
         }
         before = s->budgets[j];
     }
@@ -243,7 +251,8 @@ static int build(sd_schedule *s, int max_tokens, const sd_schedule_options *o, s
     return rc == SD_OK ? check_invariant(s, err) : rc;
 }
 
-int sd_schedule_create(sd_schedule **out, int n_layers, int max_tokens, const sd_schedule_options *options, sd_error *err)
+int sd_schedule_create(sd_schedule **out, int n_layers, int max_tokens, const sd_schedule_options *options,
+                       sd_error *err)
 {
     *out = NULL;
     if (n_layers < 1 || n_layers > MAX_LAYERS) {
