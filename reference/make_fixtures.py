@@ -100,8 +100,8 @@ def write_model(name, out, rng):
         os.remove(os.path.join(out, "generation_config.json"))
     model = ref.load(out)  # what is on the disk is what is compared
     plan = cases(model, rng)
-    rows = {c["name"]: ref.logits_rows(model, c["ids"], c["forced"], ref.parse(c["schedule"], model.config.num_hidden_layers))
-            for c in plan}
+    n_layers = model.config.num_hidden_layers
+    rows = {c["name"]: ref.logits_rows(model, c["ids"], c["forced"], ref.parse(c["schedule"], n_layers)) for c in plan}
     save_file(rows, os.path.join(out, "expected.safetensors"))
     os.chmod(os.path.join(out, "expected.safetensors"), 0o644)
     with open(os.path.join(out, "cases.json"), "w") as f:

@@ -42,8 +42,9 @@ def schedules_known_values():
     check("presets keep a layer above the warm-up", ref.preset(4, 5, 8, warmup=2).k(99) == 3)
     check("prompt=max runs the first budget", ref.parse("max=7,min=3,horizon=4,prompt=max", 9).prompt == 7)
     for bad in ("max=8,min=9,horizon=3", "max=9,min=1,horizon=3", "max=99,min=2,horizon=3", "max=8,min=2,horizon=0",
-                "budgets=3:4", "budgets=", "budgets=3,max=4", "ranking=0:0:1:2,budgets=2", "max=8,min=4,horizon=4,prompt=7",
-                "max=8,min=4,horizon=4,prompt=25", "speed=2", "max=8,max=8,min=2,horizon=3", "max", ""):
+                "budgets=3:4", "budgets=", "budgets=3,max=4", "ranking=0:0:1:2,budgets=2",
+                "max=8,min=4,horizon=4,prompt=7", "max=8,min=4,horizon=4,prompt=25", "speed=2",
+                "max=8,max=8,min=2,horizon=3", "max", ""):
         try:
             ref.parse(bad, 24)
             check(f"'{bad}' is refused", False)

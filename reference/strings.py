@@ -25,10 +25,11 @@ SENTENCES = [
     "Café, cafe\u0301, nai\u0308ve, Z\u0351\u036b\u0343a\u0334l\u0337g\u0321o, A\u030a",
 ]
 EMOJI = ["😀", "👍🏽", "👩‍👩‍👧‍👦", "🏳️‍🌈", "🇩🇪", "❤️", "✈", "1️⃣", "🧑🏿‍🚀", "🫠", "☕️", "🍣"]
-SPACES = [" ", "  ", "   ", "\t", "\n", "\r\n", "\n\n", " \n ", "\u00a0", "\u2003", "\u3000", "\u200b", "\u2028", "\ufeff",
-          "\x0b", "\x0c", "\x85", "\x1c", "\u180e"]
+SPACES = [" ", "  ", "   ", "\t", "\n", "\r\n", "\n\n", " \n ", "\u00a0", "\u2003", "\u3000", "\u200b", "\u2028",
+          "\ufeff", "\x0b", "\x0c", "\x85", "\x1c", "\u180e"]
 CONTRACTIONS = ["'s", "'t", "'re", "'ve", "'m", "'ll", "'d", "'S", "'RE", "'x", "’s", "''s", " 's", "'", "s'"]
-PUNCTUATION = list("!\"#$%&()*+,-./:;<=>?@[\\]^_`{|}~") + ["...", "--", "?!", "],", "„", "“", "«", "…", "—", "€", "£", "©"]
+PUNCTUATION = list("!\"#$%&()*+,-./:;<=>?@[\\]^_`{|}~")
+PUNCTUATION += ["...", "--", "?!", "],", "„", "“", "«", "…", "—", "€", "£", "©"]
 RANGES = [(0x20, 0x7F), (0x80, 0x250), (0x250, 0x370), (0x370, 0x530), (0x590, 0x700), (0x900, 0xE80), (0x1100, 0x1200),
           (0x2000, 0x2070), (0x20A0, 0x2C00), (0x3000, 0x3100), (0x4E00, 0x9FFF), (0xAC00, 0xD7A4), (0xE000, 0xE100),
           (0xFE00, 0xFFFE), (0x10000, 0x10400), (0x1D400, 0x1D800), (0x1F300, 0x1FA00), (0x20000, 0x20100),
@@ -63,7 +64,8 @@ def _piece(rng, sentences):
         lo, hi = rng.choice(RANGES)
         return "".join(chr(rng.randrange(lo, hi)) for _ in range(rng.randint(1, 8)))
     if kind == 9:  # control characters
-        return "".join(chr(rng.choice([rng.randrange(0, 32), 127, rng.randrange(128, 160)])) for _ in range(rng.randint(1, 3)))
+        return "".join(chr(rng.choice([rng.randrange(0, 32), 127, rng.randrange(128, 160)]))
+                       for _ in range(rng.randint(1, 3)))
     if kind == 10:
         return rng.choice(sentences)[: rng.randint(1, 30)].swapcase()
     return rng.choice([" ", "", "\n"])

@@ -51,7 +51,8 @@ def random_state(config, seed, dtype):
         shapes = {k: v.shape for k, v in OPTForCausalLM(config).named_parameters()}
     g = torch.Generator().manual_seed(seed)
     # the head is tied to the embedding: its scale is the logits' scale
-    return {k: random_tensor(k, s, g, embed_std=3 / config.word_embed_proj_dim**0.5).to(dtype) for k, s in shapes.items()}
+    embed_std = 3 / config.word_embed_proj_dim**0.5
+    return {k: random_tensor(k, s, g, embed_std=embed_std).to(dtype) for k, s in shapes.items()}
 
 
 def published_names(shape, state):

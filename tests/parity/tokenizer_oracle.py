@@ -67,7 +67,8 @@ def check(name, program, folder, hf, texts):
     bad_text = [i for i in range(len(texts)) if got[i]["text"] != texts[i]]
     for label, bad, key in (("ids", bad_ids, "ids"), ("round trip", bad_text, "text")):
         for i in bad[:3]:
-            print(f"  {label}: {texts[i]!r}\n    got      {got[i][key]!r}\n    expected {(want if key == 'ids' else texts)[i]!r}")
+            expected = (want if key == "ids" else texts)[i]
+            print(f"  {label}: {texts[i]!r}\n    got      {got[i][key]!r}\n    expected {expected!r}")
     failed = len({*bad_ids, *bad_text})
     print(f"{name}: {len(texts)} strings, {sum(map(len, want))} ids; {len(bad_ids)} differ, "
           f"{len(bad_text)} do not come back", flush=True)
@@ -125,7 +126,8 @@ def main():
             print(f"skipped: GPT-2's tokenizer, {args.data}/gpt2-bpe is missing")
             skipped += 2
         embedded = AutoTokenizer.from_pretrained(args.model)
-        for form, files in (("vocab.json + merges.txt", ["vocab.json", "merges.txt"]), ("tokenizer.json", ["tokenizer.json"])):
+        for form, files in (("vocab.json + merges.txt", ["vocab.json", "merges.txt"]),
+                            ("tokenizer.json", ["tokenizer.json"])):
             folder = tmp / f"embedded-{len(files)}"
             folder.mkdir()
             for file in [*files, "tokenizer_config.json", "config.json"]:
