@@ -87,6 +87,9 @@ int sd_generate(const sd_model *model, const sd_tokenizer *tok, const sd_request
     sd_timing unused;
     timing = timing ? timing : &unused;
     *timing = (sd_timing){0};
+    for (int i = 0; i < n; i++) { /* before anything can fail: the caller may release them whatever the outcome */
+        results[i] = (sd_result){0};
+    }
     sd_generate_options defaults;
     if (!options) {
         sd_generate_options_default(&defaults);
@@ -95,9 +98,6 @@ int sd_generate(const sd_model *model, const sd_tokenizer *tok, const sd_request
     if (n < 0 || options->batch < 1 || options->batch > 1 << 16 || options->prefill_tokens < 1) {
         return sd_fail(err, SD_ERR_ARG, "%d requests, batch %d, prefill_tokens %d; expected n >= 0, batch 1 .. 65536, "
                        "prefill_tokens >= 1", n, options->batch, options->prefill_tokens);
-    }
-    for (int i = 0; i < n; i++) {
-        results[i] = (sd_result){0};
     }
     if (n == 0) {
         return SD_OK;
