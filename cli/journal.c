@@ -223,6 +223,10 @@ int sd_journal_finish(sd_journal *j, sd_error *err)
 void sd_journal_close(sd_journal *j)
 {
     if (j->stream) {
+        struct stat st;
+        if (fstat(fileno(j->stream), &st) == 0 && st.st_size == 0 && st.st_nlink > 0) {
+            (void)unlink(j->partial); /* failed before the first row: nothing to go on from */
+        }
         fclose(j->stream);
     }
     if (j->lines) {

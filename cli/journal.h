@@ -28,6 +28,6 @@ bool sd_journal_has(const sd_journal *journal, size_t row);
 /* line: one JSON object without the newline; copied. */
 int sd_journal_add(sd_journal *journal, size_t row, const char *line, sd_error *err);
 int sd_journal_finish(sd_journal *journal, sd_error *err); /* all rows must be there */
-void sd_journal_close(sd_journal *journal);                /* keeps OUT.partial if not finished; tolerates {0} */
+void sd_journal_close(sd_journal *journal);                /* keeps OUT.partial if it holds rows; tolerates {0} */
 
 #endif
