@@ -15,7 +15,7 @@
 #include "src/model/model.h"
 #include "src/schedule/schedule.h"
 
-enum { PICTURE_WIDTH = 64 };
+enum { PICTURE_WIDTH = 64, DEFAULT_PROMPT = 32, DEFAULT_MAX_TOKENS = 64 };
 
 typedef struct sd_plan {
     const char *dir, *plot;
@@ -193,6 +193,19 @@ static int plot(const sd_plan *p, sd_error *err)
     return rc;
 }
 
+/* What was not given is such that it fits the model. */
+static void set_defaults(sd_plan *p, const sd_recipe *recipe)
+{
+    int positions = p->config.max_positions;
+    if (p->n_prompt == 0) {
+        p->n_prompt = positions < DEFAULT_PROMPT ? positions : DEFAULT_PROMPT;
+    }
+    if (p->max_tokens == 0) {
+        int wanted = recipe->max_tokens ? recipe->max_tokens : DEFAULT_MAX_TOKENS, room = positions - p->n_prompt + 1;
+        p->max_tokens = room >= 1 && room < wanted ? room : wanted;
+    }
+}
+
 static int prepare(sd_plan *p, const sd_schedule_flags *sf, sd_error *err)
 {
     sd_recipe recipe;
@@ -204,9 +217,7 @@ static int prepare(sd_plan *p, const sd_schedule_flags *sf, sd_error *err)
         return rc;
     }
     sd_schedule_options so = recipe.schedule;
-    if (p->max_tokens == 0) {
-        p->max_tokens = recipe.max_tokens ? recipe.max_tokens : 64;
-    }
+    set_defaults(p, &recipe);
     sd_recipe_clear(&recipe);
     rc = sd_schedule_flags_resolve(sf, p->config.n_layers, &so, err);
     if (rc == SD_OK && (p->max_tokens < 1 || p->n_prompt < 1 || p->n_prompt > p->config.max_positions ||
@@ -225,7 +236,7 @@ static int prepare(sd_plan *p, const sd_schedule_flags *sf, sd_error *err)
 
 int sd_verb_plan(int argc, char **argv)
 {
-    sd_plan p = {.n_prompt = 32};
+    sd_plan p = {0};
     sd_schedule_flags sf = {0};
     const sd_option options[] = {
         SD_SCHEDULE_OPTIONS(sf),
