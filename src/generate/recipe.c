@@ -66,7 +66,9 @@ static int read_recipe(sd_recipe *r, const json_t *json, sd_error *err)
         rc = sd_json_get_string(json, "prompt_template", false, &text, err);
     }
     const json_t *schedule = rc == SD_OK ? json_object_get(json, "schedule") : NULL;
-    if (schedule) {
+    if (schedule && !json_is_object(schedule)) {
+        rc = sd_fail(err, SD_ERR_FORMAT, "key \"schedule\": expected an object, found %s", sd_json_type_name(schedule));
+    } else if (schedule) {
         rc = read_schedule(&r->schedule, schedule, err);
     }
     if (rc == SD_OK) {
