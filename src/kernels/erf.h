@@ -5,8 +5,8 @@
 #define SD_KERNELS_ERF_H
 
 /* The normal distribution's tail 1 - Phi(a) = erfc(a / sqrt 2) / 2 for a >= 0 is e^(-a^2/2) times a polynomial in
- * u = 1 / (1 + P a) without a constant term. Fitted over 0 .. 14 for the smallest largest relative error, which is 3.2e-8
- * (3e-7 after rounding to f32 throughout); past 14 the exponential is 0 in f32. */
+ * u = 1 / (1 + P a) without a constant term. Fitted over 0 .. 14 for the smallest largest relative error, which is
+ * 3.2e-8 (3e-7 after rounding to f32 throughout); past 14 the exponential is 0 in f32. */
 #define SD_ERF_P 0.35f
 enum { SD_ERF_TERMS = 9 };
 static const float sd_erf_tail[SD_ERF_TERMS] = {

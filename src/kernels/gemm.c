@@ -11,8 +11,8 @@ enum { SLICE_BYTES = 64 << 10, STREAM_AHEAD = 4 << 10, COLUMN_BYTES = SD_PANEL *
 static int min_int(int a, int b) { return a < b ? a : b; }
 
 /* All the row tiles of one slice. */
-static void multiply_slice(float (*sums)[SD_PANEL], int rows, const float *x, size_t x_stride, const void *w, int inputs,
-                           sd_gemm_tile tile, int stream_rows)
+static void multiply_slice(float (*sums)[SD_PANEL], int rows, const float *x, size_t x_stride, const void *w,
+                           int inputs, sd_gemm_tile tile, int stream_rows)
 {
     const int tiles = (rows + SD_GEMM_TILE_ROWS - 1) / SD_GEMM_TILE_ROWS;
     const int small = rows / tiles, larger = rows % tiles; /* even tiles: 8 rows are 4 + 4, not 6 + 2 */

@@ -2,9 +2,9 @@
  *
  * How a product is cut into blocks, common to the SIMD levels; a level brings only the innermost tile.
  *
- * A panel is taken in slices of its inputs that stay in the second-level cache, and each slice is multiplied with the
- * rows, a few at a time. Between slices the sums wait in memory as f32, which loses nothing: however rows and inputs are
- * cut, each output adds its products one by one in the order of the inputs. */
+ * A panel is taken in slices of its inputs that stay in the second-level cache, and each slice is multiplied with
+ * the rows, a few at a time. Between slices the sums wait in memory as f32, which loses nothing: however rows and
+ * inputs are cut, each output adds its products one by one in the order of the inputs. */
 #ifndef SD_KERNELS_GEMM_H
 #define SD_KERNELS_GEMM_H
 
@@ -17,8 +17,8 @@ enum {
     SD_GEMM_BLOCK_ROWS = 96 /* rows whose sums wait between slices */
 };
 
-/* Memory that will be wanted next. A tile asks for the line at `next` and moves on by `spread` bytes, four times for each
- * column (one f32 input or one bf16 pair of 64 outputs, 256 bytes) that it multiplies. */
+/* Memory that will be wanted next. A tile asks for the line at `next` and moves on by `spread` bytes, four times for
+ * each column (one f32 input or one bf16 pair of 64 outputs, 256 bytes) that it multiplies. */
 typedef struct sd_gemm_fetch {
     const char *next;
     size_t spread;

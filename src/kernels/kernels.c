@@ -16,7 +16,7 @@
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "a bf16 pair is written as one 32-bit word, input 2i low");
 
-/* ---- tables --------------------------------------------------------------------------------------------------------- */
+/* ---- tables ------------------------------------------------------------------------------------------------- */
 
 static sd_kernels tables[SD_CPU_LEVELS];
 
@@ -45,7 +45,7 @@ const sd_kernels *sd_kernels_get(sd_cpu_level_id level)
     return &tables[level];
 }
 
-/* ---- packed matrices ------------------------------------------------------------------------------------------------ */
+/* ---- packed matrices ---------------------------------------------------------------------------------------- */
 
 static size_t pairs(int k) { return ((size_t)k + 1) / 2; }
 
@@ -78,8 +78,9 @@ static void transpose(float *to, size_t to_stride, const float *from, size_t fro
     whole_columns = columns / 4 * 4;
     for (size_t r = 0; r < whole_rows; r += 4) {
         for (size_t i = 0; i < whole_columns; i += 4) {
-            __m128 a = _mm_loadu_ps(from + r * from_stride + i), b = _mm_loadu_ps(from + (r + 1) * from_stride + i);
-            __m128 c = _mm_loadu_ps(from + (r + 2) * from_stride + i), d = _mm_loadu_ps(from + (r + 3) * from_stride + i);
+            const float *corner = from + r * from_stride + i;
+            __m128 a = _mm_loadu_ps(corner), b = _mm_loadu_ps(corner + from_stride);
+            __m128 c = _mm_loadu_ps(corner + 2 * from_stride), d = _mm_loadu_ps(corner + 3 * from_stride);
             _MM_TRANSPOSE4_PS(a, b, c, d);
             _mm_storeu_ps(to + i * to_stride + r, a);
             _mm_storeu_ps(to + (i + 1) * to_stride + r, b);

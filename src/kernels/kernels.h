@@ -17,11 +17,12 @@
 /* ---- packed matrices ------------------------------------------------------------------------------------------------
  * A weight W [n outputs, k inputs] is stored in panels of SD_PANEL outputs, k-major inside a panel, so that the product
  * streams memory front to back and keeps 64 sums in registers:
- *     f32 :  data[panel][k][64]                 element (o, i) at ((o / 64) * k + i) * 64 + o % 64
- *     bf16:  data[panel][ceil(k/2)][64][2]      element (o, i) at (((o / 64) * ceil(k/2) + i / 2) * 64 + o % 64) * 2 + i % 2
- * Outputs past n and, for bf16, the odd input past k are zeros. (bf16 pairs inputs because that is the operand layout of
- * the bf16 dot-product instructions, and is as cheap to widen as any other. A pair is written and read as one 32-bit word,
- * input 2j in its low half.) */
+ *     f32 :  data[panel][k][64]           element (o, i) at ((o / 64) * k + i) * 64 + o % 64
+ *     bf16:  data[panel][k2][64][2]       element (o, i) at (((o / 64) * k2 + i / 2) * 64 + o % 64) * 2 + i % 2
+ *                                         with k2 = ceil(k / 2)
+ * Outputs past n and, for bf16, the odd input past k are zeros. (bf16 pairs inputs because that is the operand
+ * layout of the bf16 dot-product instructions, and is as cheap to widen as any other. A pair is written and read as
+ * one 32-bit word, input 2j in its low half.) */
 
 enum { SD_PANEL = 64 };
 
@@ -33,19 +34,20 @@ typedef struct sd_matrix {
     void *data;  /* packed, 64-byte aligned; owned by whoever made the struct */
 } sd_matrix;
 
-static inline int sd_matrix_panels(int n) { return (n + SD_PANEL - 1) / SD_PANEL; }
+static inline int sd_matrix_panels(int n) { return n / SD_PANEL + (n % SD_PANEL > 0); }
 
 /* Bytes of `data`; SIZE_MAX, which no allocation grants, for a negative size or one that does not fit. */
 size_t sd_matrix_bytes(sd_wtype type, int n, int k);
 
-/* Packs `rows` rows of f32 values (src [rows, k], row-major) as outputs first .. first+rows-1 of m. Rows may be packed in
- * any order and by several threads, as long as no two share a panel at the same time. Padding must have been zeroed. */
+/* Packs `rows` rows of f32 values (src [rows, k], row-major) as outputs first .. first+rows-1 of m. Rows may be
+ * packed in any order and by several threads, as long as no two share a panel at the same time. Padding must have
+ * been zeroed. */
 void sd_matrix_pack_rows(sd_matrix *m, int first, int rows, const float *src);
 
 /* Output row o of m as f32: dst [k]. For embeddings that share the head's matrix. */
 void sd_matrix_unpack_row(const sd_matrix *m, int o, float *dst);
 
-/* ---- the table ------------------------------------------------------------------------------------------------------ */
+/* ---- the table ---------------------------------------------------------------------------------------------- */
 
 typedef enum sd_activation { SD_ACT_NONE, SD_ACT_RELU } sd_activation;
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Speeds of the products at the sizes of opt-1.3b. The speed of memory on shared machines changes from second to second,
- * so that each number is printed with a probe taken just before and just after it, and as a share of it. Weights come
- * from a store far larger than the caches, a different part at each call, as a decode step finds them. */
+ * Speeds of the products at the sizes of opt-1.3b. The speed of memory on shared machines changes from second to
+ * second, so that each number is printed with a probe taken just before and just after it, and as a share of it.
+ * Weights come from a store far larger than the caches, a different part at each call, as a decode step finds them. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
@@ -209,11 +209,12 @@ static void bench_product(const sd_kernels *t, sd_pool *pool, int threads, sd_ma
     const double gbs = (double)sd_matrix_bytes(m.type, m.n, m.k) / seconds * 1e-9;
     const double gflops = 2.0 * rows * m.n * m.k / seconds * 1e-9;
     printf("%-6s %-9s %dx%d %4d %7d %9.1f %8.1f %5.0f%% %9.1f %8.1f %5.0f%%\n", t->name,
-           m.type == SD_W_F32 ? "gemm_f32" : "gemm_bf16", m.n, m.k, rows, threads, gbs, bandwidth, 100 * gbs / bandwidth,
-           gflops, peak, peak > 0 ? 100 * gflops / peak : 0);
+           m.type == SD_W_F32 ? "gemm_f32" : "gemm_bf16", m.n, m.k, rows, threads, gbs, bandwidth,
+           100 * gbs / bandwidth, gflops, peak, peak > 0 ? 100 * gflops / peak : 0);
 }
 
-static void bench_threads(const check_tables *tables, const char *entry, sd_pool *pool, int threads, char *store, float *x, float *y)
+static void bench_threads(const check_tables *tables, const char *entry, sd_pool *pool, int threads, char *store,
+                          float *x, float *y)
 {
     static const int sizes[][2] = {{2048, 2048}, {8192, 2048}, {2048, 8192}}, rows[] = {1, 8, 32, 128};
     for (int l = 0; l < tables->n; l++) {

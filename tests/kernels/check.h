@@ -57,9 +57,9 @@ void check_gelu_tanh(const check_tables *tables);
 void check_attention(const check_tables *tables);
 void check_argmax(const check_tables *tables);
 
-/* A copy of `table` with a fault built in; NULL when there is none of that name. Faults: the name of an entry (one output
- * is off by a thousandth), "ENTRY:write" (a float in front of the output is overwritten), "gemm_*:rows" (the last bit of
- * an output depends on the number of rows). The copy lasts as long as the program. */
+/* A copy of `table` with a fault built in; NULL when there is none of that name. Faults: the name of an entry (one
+ * output is off by a thousandth), "ENTRY:write" (a float in front of the output is overwritten), "gemm_*:rows" (the
+ * last bit of an output depends on the number of rows). The copy lasts as long as the program. */
 const sd_kernels *check_break(const sd_kernels *table, const char *fault);
 extern const char *const check_faults[]; /* all names, NULL at the end */
 

@@ -136,7 +136,8 @@ void check_attention(const check_tables *tables)
             check_size(tables, n, hd, (query_kind)((hd + n) % QUERY_KINDS), &rng);
         }
     }
-    static const int large[][2] = {{1, 64}, {257, 64}, {2048, 64}, {130, 80}, {2049, 80}, {131, 128}, {33, 130}, {65, 257}};
+    static const int large[][2] = {/* n, head size */
+        {1, 64}, {257, 64}, {2048, 64}, {130, 80}, {2049, 80}, {131, 128}, {33, 130}, {65, 257}};
     for (size_t i = 0; i < sizeof large / sizeof *large; i++) {
         for (int kind = 0; kind < QUERY_KINDS; kind++) {
             check_size(tables, large[i][0], large[i][1], (query_kind)kind, &rng);

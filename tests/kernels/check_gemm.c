@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * The products. What is right is computed in double from the weights as they are stored; the allowance is relative to
- * the sum of |x w|, as any summation's error is. Then the promise that the engine rests on, bit for bit: a row gives the
- * same alone, in any batch, at any address, and however the panels are split into calls. */
+ * The products. What is right is computed in double from the weights as they are stored; the allowance is relative
+ * to the sum of |x w|, as any summation's error is. Then the promise that the engine rests on, bit for bit: a row
+ * gives the same alone, in any batch, at any address, and however the panels are split into calls. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -153,9 +153,9 @@ static guard run_rows(const sd_kernels *t, const gemm_case *c, const gemm_data *
 
 static void compare_want(const sd_kernels *t, const gemm_case *c, const gemm_data *d, const guard *y)
 {
-    /* A sum of k rounded terms is off by at most k half-units of the magnitudes; where the roundings go both ways, by
-     * about the root of that, but nearly equal terms may all round the same way. Products below the smallest denormal may
-     * vanish. */
+    /* A sum of k rounded terms is off by at most k half-units of the magnitudes; where the roundings go both ways,
+     * by about the root of that, but nearly equal terms may all round the same way. Products below the smallest
+     * denormal may vanish. */
     const double terms = c->values == VALUES_OFFSET ? c->k : 2 * sqrt((double)c->k);
     const double unit = 0x1p-24 * (6 + terms), tiny = 0x1p-149 * (c->k + 2);
     const size_t n = (size_t)c->n;
@@ -164,8 +164,8 @@ static void compare_want(const sd_kernels *t, const gemm_case *c, const gemm_dat
         for (size_t o = 0; o < n; o++) {
             const double error = fabs((double)row[o] - d->want[r * n + o]), allowed = unit * d->scale[r * n + o] + tiny;
             if (!(error <= allowed)) { /* NaN fails */
-                check_fail(entry_names[c->type], t->name, "y[%zu][%zu] is %.9g, expected %.9g, error %.3g of %.3g (%s)", r,
-                           o, (double)row[o], d->want[r * n + o], error, allowed, describe(c));
+                check_fail(entry_names[c->type], t->name, "y[%zu][%zu] is %.9g, expected %.9g, error %.3g of %.3g (%s)",
+                           r, o, (double)row[o], d->want[r * n + o], error, allowed, describe(c));
                 return;
             }
         }
@@ -179,15 +179,15 @@ static void compare_want(const sd_kernels *t, const gemm_case *c, const gemm_dat
 }
 
 /* y holds the whole case; the same rows computed in another way must be the same bits. */
-static void compare_bits(const sd_kernels *t, const gemm_case *c, const gemm_data *d, const guard *y, int first, int rows,
-                         int panels, const char *how)
+static void compare_bits(const sd_kernels *t, const gemm_case *c, const gemm_data *d, const guard *y, int first,
+                         int rows, int panels, const char *how)
 {
     guard other = run_rows(t, c, d, first, rows, panels);
     for (int r = 0; r < rows; r++) {
         const float *a = y->data + (size_t)(first + r) * d->y_stride, *b = other.data + (size_t)r * d->y_stride;
         if (memcmp(a, b, (size_t)c->n * sizeof(float)) != 0) {
-            check_fail(entry_names[c->type], t->name, "row %d of %d differs from the same row %s (%s)", first + r, c->rows,
-                       how, describe(c));
+            check_fail(entry_names[c->type], t->name, "row %d of %d differs from the same row %s (%s)", first + r,
+                       c->rows, how, describe(c));
             break;
         }
     }
@@ -222,7 +222,8 @@ static void check_case(const check_tables *tables, const gemm_case *c, sd_rng *r
 /* A row that holds NaN gives NaN; the rows around it do not notice. */
 static void check_nan_row(const check_tables *tables, sd_wtype type, sd_rng *rng)
 {
-    const gemm_case c = {.type = type, .n = 70, .k = 35, .rows = 9, .x_gap = 1, .y_gap = 3, .act = SD_ACT_RELU, .bias = true};
+    const gemm_case c = {.type = type, .n = 70, .k = 35, .rows = 9, .x_gap = 1, .y_gap = 3, .bias = true,
+                         .act = SD_ACT_RELU};
     gemm_data d = make_data(&c, rng);
     for (int l = 0; l < tables->n; l++) {
         const sd_kernels *t = tables->table[l];
@@ -253,10 +254,11 @@ static void check_gemm(const check_tables *tables, sd_wtype type)
     for (int n = 1; n <= 67; n++) { /* every remainder of n and k, with row counts and options walking along */
         for (int k = 1; k <= 67; k++) {
             const int turn = n * 67 + k;
-            check_case(tables, &(gemm_case){.type = type, .n = n, .k = k, .rows = 1 + turn * 31 % 67, .x_gap = turn % 5,
-                                            .y_gap = turn % 4, .bias = turn % 3 > 0, .residual = turn % 7 % RESIDUAL_KINDS,
-                                            .act = turn % 2 ? SD_ACT_RELU : SD_ACT_NONE,
-                                            .values = (check_values)(turn % 11 % VALUES_KINDS)}, &rng);
+            const gemm_case c = {.type = type, .n = n, .k = k, .rows = 1 + turn * 31 % 67, .x_gap = turn % 5,
+                                 .y_gap = turn % 4, .bias = turn % 3 > 0, .residual = turn % 7 % RESIDUAL_KINDS,
+                                 .act = turn % 2 ? SD_ACT_RELU : SD_ACT_NONE,
+                                 .values = (check_values)(turn % 11 % VALUES_KINDS)};
+            check_case(tables, &c, &rng);
         }
     }
     static const int large[][3] = {/* n, k, rows; a slice is 256 inputs in f32, 512 in bf16; a block is 96 rows */
@@ -264,9 +266,10 @@ static void check_gemm(const check_tables *tables, sd_wtype type)
         {2048, 129, 2}, {67, 2048, 13}, {129, 2049, 1}, {64, 8192, 3}, {1, 8193, 12}};
     for (size_t i = 0; i < sizeof large / sizeof *large; i++) {
         for (int v = 0; v < VALUES_KINDS; v++) {
-            check_case(tables, &(gemm_case){.type = type, .n = large[i][0], .k = large[i][1], .rows = large[i][2],
-                                            .x_gap = v, .y_gap = v % 2, .bias = v % 2 == 0, .residual = v % RESIDUAL_KINDS,
-                                            .act = v % 2 ? SD_ACT_NONE : SD_ACT_RELU, .values = (check_values)v}, &rng);
+            const gemm_case c = {.type = type, .n = large[i][0], .k = large[i][1], .rows = large[i][2], .x_gap = v,
+                                 .y_gap = v % 2, .bias = v % 2 == 0, .residual = v % RESIDUAL_KINDS,
+                                 .act = v % 2 ? SD_ACT_NONE : SD_ACT_RELU, .values = (check_values)v};
+            check_case(tables, &c, &rng);
         }
     }
     check_nan_row(tables, type, &rng);

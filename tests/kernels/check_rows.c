@@ -54,8 +54,9 @@ static void compare_norm(const sd_kernels *t, const norm_case *c, const float *y
         const double normal = (double)(((long double)x->data[i] - mean) / sqrtl(variance + (long double)c->eps));
         const double want = normal * g + b, allowed = 4 * 0x1p-24 * (fabs(normal * g) + fabs(b)) + 0x1p-148;
         if (!(fabs((double)y[i] - want) <= allowed)) {
-            check_fail("layernorm", t->name, "y[%d] is %.9g, expected %.9g (n %d, gain %d, bias %d, in place %d, values %d)",
-                       i, (double)y[i], want, c->n, c->has_gain, c->has_bias, c->in_place, c->values);
+            check_fail("layernorm", t->name,
+                       "y[%d] is %.9g, expected %.9g (n %d, gain %d, bias %d, in place %d, values %d)", i,
+                       (double)y[i], want, c->n, c->has_gain, c->has_bias, c->in_place, c->values);
             return;
         }
     }
@@ -160,8 +161,9 @@ static void check_activation(const activation_check *a, const check_tables *tabl
         }
         guard_free(&x);
     }
-    static const float special[] = {0.0f, -0.0f, 0x1p-149f, -0x1p-149f, 0x1p-126f, -0x1p-126f, 1e30f, -1e30f, 3e38f, -3e38f,
-                                    INFINITY, NAN, 1, -1, 13, -13, 14.5f, -14.5f, 88, -88, 104, -104};
+    static const float special[] = {
+        0.0f, -0.0f, 0x1p-149f, -0x1p-149f, 0x1p-126f, -0x1p-126f, 1e30f, -1e30f, 3e38f, -3e38f, INFINITY, NAN,
+        1, -1, 13, -13, 14.5f, -14.5f, 88, -88, 104, -104};
     guard x = guard_new(sizeof special / sizeof *special);
     memcpy(x.data, special, sizeof special);
     for (int l = 0; l < tables->n; l++) {

@@ -85,8 +85,9 @@ static long check_all(const check_tables *tables, const char *only)
 /* The entry that a fault is in: its name up to the colon. */
 static const char *entry_of(const char *fault)
 {
+    const size_t len = strcspn(fault, ":");
     for (int e = 0; e < ENTRIES; e++) {
-        if (strlen(entries[e].name) == strcspn(fault, ":") && strncmp(entries[e].name, fault, strcspn(fault, ":")) == 0) {
+        if (strlen(entries[e].name) == len && strncmp(entries[e].name, fault, len) == 0) {
             return entries[e].name;
         }
     }
@@ -152,7 +153,8 @@ int main(int argc, char **argv)
             entry = argv[++i];
         } else if (strcmp(argv[i], "--break") == 0 && has_value) {
             fault = argv[++i];
-        } else if (strcmp(argv[i], "--bench") == 0 || strcmp(argv[i], "--list") == 0 || strcmp(argv[i], "--self-test") == 0) {
+        } else if (strcmp(argv[i], "--bench") == 0 || strcmp(argv[i], "--list") == 0 ||
+                   strcmp(argv[i], "--self-test") == 0) {
             verb = argv[i];
         } else {
             return usage();

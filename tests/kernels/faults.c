@@ -58,7 +58,8 @@ static void gelu_tanh(float *x, size_t n)
     spoil(x, n);
 }
 
-static void attention(float *out, const float *q, const float *k, const float *v, float *scores, int n, int hd, float scale)
+static void attention(float *out, const float *q, const float *k, const float *v, float *scores, int n, int hd,
+                      float scale)
 {
     sound->attention(out, q, k, v, scores, n, hd, scale);
     spoil(out, (size_t)hd);

@@ -81,7 +81,8 @@ void sd_avx2_attention(float *out, const float *q, const float *k, const float *
     const float max = dot_all(scores, q, k, count, width, scale);
     const float total = exp_all(scores, count, max);
     for (size_t d = 0; d < width;) {
-        const size_t left = width - d, vectors = left < CHUNK_VECTORS * LANES ? (left + LANES - 1) / LANES : CHUNK_VECTORS;
+        const size_t left = width - d, needed = (left + LANES - 1) / LANES;
+        const size_t vectors = needed < CHUNK_VECTORS ? needed : CHUNK_VECTORS;
         const __m256i last = sd_lanes(left - (vectors - 1) * LANES);
         switch (vectors) {
         case 1: weigh(1, out + d, scores, total, v + d, count, width, last); break;

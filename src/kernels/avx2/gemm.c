@@ -51,8 +51,8 @@ SD_INLINE void add_products(__m256 acc[][VECTORS], const int rows, const float *
 }
 
 /* A strip is `vectors` vectors of outputs, from the one at w and sums. */
-SD_INLINE void strip_f32(float *sums, const int rows, const int vectors, const float *x, size_t x_stride, const float *w,
-                         int inputs, sd_gemm_fetch fetch)
+SD_INLINE void strip_f32(float *sums, const int rows, const int vectors, const float *x, size_t x_stride,
+                         const float *w, int inputs, sd_gemm_fetch fetch)
 {
     __m256 acc[SD_GEMM_TILE_ROWS][VECTORS], column[VECTORS];
     load_sums(acc, sums, rows, vectors);

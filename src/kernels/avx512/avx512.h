@@ -28,8 +28,7 @@ SD_INLINE __mmask16 sd_lanes(size_t left) { return (__mmask16)(left >= 16 ? 0xFF
 SD_INLINE __m512 sd_exp(__m512 x)
 {
     x = _mm512_min_ps(_mm512_set1_ps(89.0f), _mm512_max_ps(_mm512_set1_ps(-105.0f), x)); /* a NaN is the 2nd operand */
-    const __m512 n = _mm512_roundscale_ps(_mm512_mul_ps(x, _mm512_set1_ps(0x1.715476p+0f)),
-                                          _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    const __m512 n = _mm512_cvtepi32_ps(_mm512_cvtps_epi32(_mm512_mul_ps(x, _mm512_set1_ps(0x1.715476p+0f))));
     __m512 r = _mm512_fnmadd_ps(n, _mm512_set1_ps(0x1.62e400p-1f), x); /* ln 2 in two parts, the first of 15 bits */
     r = _mm512_fnmadd_ps(n, _mm512_set1_ps(0x1.7f7d1cp-20f), r);
     __m512 e = _mm512_set1_ps(1.0f / 5040);

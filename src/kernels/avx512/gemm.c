@@ -100,7 +100,8 @@ SD_INLINE void tile_bf16(float *sums, const int rows, const float *x, size_t x_s
     store_sums(sums, acc, rows);
 }
 
-static void tile_f32_rows(float *sums, int rows, const float *x, size_t x_stride, const void *w, int inputs, sd_gemm_fetch fetch)
+static void tile_f32_rows(float *sums, int rows, const float *x, size_t x_stride, const void *w, int inputs,
+                          sd_gemm_fetch fetch)
 {
     switch (rows) {
     case 1: tile_f32(sums, 1, x, x_stride, w, inputs, fetch); break;

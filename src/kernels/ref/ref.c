@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * The kernels in plain C: what every other level is measured against. The products add in f32 in the order of the inputs,
- * as all levels do; the small functions compute in double, so that what differs from them is the other level's error. */
+ * The kernels in plain C: what every other level is measured against. The products add in f32 in the order of the
+ * inputs, as all levels do; the small functions compute in double, so that what differs from them is the other
+ * level's error. */
 #include <math.h>
 
 #include "src/base/half.h"
@@ -90,7 +91,8 @@ static void gelu_tanh(float *x, size_t n)
     }
 }
 
-static void attention(float *out, const float *q, const float *k, const float *v, float *scores, int n, int hd, float scale)
+static void attention(float *out, const float *q, const float *k, const float *v, float *scores, int n, int hd,
+                      float scale)
 {
     float max = -INFINITY;
     for (int p = 0; p < n; p++) {

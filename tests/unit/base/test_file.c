@@ -138,7 +138,8 @@ static void test_exists(void **state)
     assert_int_equal(symlink("f", at("to-f")), 0);
     assert_int_equal(symlink(dir, at("to-dir")), 0);
     assert_true(sd_file_exists(at("f")) && sd_file_exists(at("to-f")));
-    assert_false(sd_file_exists(dir) || sd_file_exists(at("absent")) || sd_file_exists("") || sd_file_exists("/dev/null"));
+    assert_false(sd_file_exists(dir) || sd_file_exists(at("absent")) || sd_file_exists(""));
+    assert_false(sd_file_exists("/dev/null"));
     assert_true(sd_dir_exists(dir) && sd_dir_exists(at("to-dir")));
     assert_false(sd_dir_exists(at("f")) || sd_dir_exists(at("absent")) || sd_dir_exists(""));
 }
@@ -149,7 +150,8 @@ static void test_join(void **state)
 {
     (void)state;
     static const char *const cases[][3] = {
-        {"a", "b", "a/b"}, {"a/", "b", "a/b"}, {"/", "b", "/b"}, {"", "b", "b"}, {"a", "", "a/"}, {"a/b", "c.d", "a/b/c.d"}};
+        {"a", "b", "a/b"}, {"a/", "b", "a/b"}, {"/", "b", "/b"}, {"", "b", "b"}, {"a", "", "a/"},
+        {"a/b", "c.d", "a/b/c.d"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char *path = sd_path_join(cases[i][0], cases[i][1]);
         assert_string_equal(path, cases[i][2]);
@@ -162,8 +164,10 @@ static void test_join(void **state)
 static void test_contained(void **state)
 {
     (void)state;
-    static const char *const inside[] = {"a", "a/b", "a/b/", "..a", "a..", "...", "a/..b/c", ".", "./a", ".hidden", "a//b"};
-    static const char *const outside[] = {"", "/", "/a", "..", "../a", "a/..", "a/../b", "a/b/../../../c", "a//..", "./.."};
+    static const char *const inside[] = {
+        "a", "a/b", "a/b/", "..a", "a..", "...", "a/..b/c", ".", "./a", ".hidden", "a//b"};
+    static const char *const outside[] = {
+        "", "/", "/a", "..", "../a", "a/..", "a/../b", "a/b/../../../c", "a//..", "./.."};
     for (size_t i = 0; i < sizeof inside / sizeof *inside; i++) {
         assert_true(sd_path_is_contained(inside[i]));
     }
@@ -268,8 +272,8 @@ static void test_what_cannot_be_written(void **state)
     assert_int_equal(entries(), 1);
 }
 
-/* Writes `bytes` in one or many pieces to `path`, which holds "old"; the write must fail for `reason` and leave nothing.
- * Returns the number of things that were not so. */
+/* Writes `bytes` in one or many pieces to `path`, which holds "old"; the write must fail for `reason` and leave
+ * nothing. Returns the number of things that were not so. */
 static int faults_of_full_disk(const char *path, size_t bytes, size_t piece, int reason)
 {
     static const char block[1 << 20];
@@ -353,7 +357,8 @@ static int fill_a_small_disk(void)
     if (!f || fputs("old", f) < 0 || fclose(f) != 0) {
         return 1;
     }
-    return faults_of_full_disk(at("out"), 1 << 20, 1 << 20, ENOSPC) + faults_of_full_disk(at("out"), 1 << 20, 64, ENOSPC);
+    return faults_of_full_disk(at("out"), 1 << 20, 1 << 20, ENOSPC) +
+           faults_of_full_disk(at("out"), 1 << 20, 64, ENOSPC);
 }
 
 static void test_full_disk(void **state)

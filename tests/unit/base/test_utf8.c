@@ -59,7 +59,8 @@ static void test_every_code(void **state)
 static void test_overlong(void **state)
 {
     (void)state;
-    static const char *const texts[] = {"\xC0\x80", "\xC1\xBF", "\xE0\x80\x80", "\xE0\x9F\xBF", "\xF0\x80\x80\x80", "\xF0\x8F\xBF\xBF"};
+    static const char *const texts[] = {
+        "\xC0\x80", "\xC1\xBF", "\xE0\x80\x80", "\xE0\x9F\xBF", "\xF0\x80\x80\x80", "\xF0\x8F\xBF\xBF"};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         assert_int_equal(sd_utf8_next((const unsigned char *)texts[i], strlen(texts[i])), -1);
     }
@@ -96,7 +97,8 @@ static void test_maximal_subparts(void **state)
 static void test_stream(void **state)
 {
     (void)state;
-    static const unsigned char alphabet[] = {'a', 0x80, 0xBF, 0xC3, 0xE0, 0xA0, 0xE2, 0x82, 0xED, 0xF0, 0x9F, 0xF4, 0x8F, 0xFF};
+    static const unsigned char alphabet[] = {
+        'a', 0x80, 0xBF, 0xC3, 0xE0, 0xA0, 0xE2, 0x82, 0xED, 0xF0, 0x9F, 0xF4, 0x8F, 0xFF};
     sd_rng rng;
     sd_rng_seed(&rng, 11);
     for (int round = 0; round < 20000; round++) {

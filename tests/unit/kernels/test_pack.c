@@ -70,7 +70,8 @@ static void assert_packed(const sd_matrix *m, const float *rows)
     sd_free(seen);
 }
 
-static const int sizes[][2] = {{1, 1}, {1, 2}, {2, 1}, {63, 17}, {64, 16}, {65, 15}, {67, 33}, {128, 64}, {130, 257}, {200, 31}};
+static const int sizes[][2] = {
+    {1, 1}, {1, 2}, {2, 1}, {63, 17}, {64, 16}, {65, 15}, {67, 33}, {128, 64}, {130, 257}, {200, 31}};
 enum { SIZES = sizeof sizes / sizeof *sizes };
 
 static void test_layout(void **state)
@@ -116,8 +117,8 @@ static void pack_one_panel(void *context, int task, int worker)
 {
     (void)worker;
     const pack_job *job = context;
-    const int first = task * SD_PANEL, left = job->m->n - first;
-    sd_matrix_pack_rows(job->m, first, left < SD_PANEL ? left : SD_PANEL, job->rows + (size_t)first * (size_t)job->m->k);
+    const int first = task * SD_PANEL, left = job->m->n - first, rows = left < SD_PANEL ? left : SD_PANEL;
+    sd_matrix_pack_rows(job->m, first, rows, job->rows + (size_t)first * (size_t)job->m->k);
 }
 
 static void test_panels_on_threads(void **state)
