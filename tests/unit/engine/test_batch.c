@@ -24,8 +24,9 @@ typedef struct job {
 
 static job random_job(const sd_model *model, sd_schedule *schedule, int longest_prompt, sd_rng *rng)
 {
-    job j = {.n_prompt = sd_random_int(rng, 1, longest_prompt), .n_forced = sd_random_int(rng, 0, 14),
-             .vocab = model->config.vocab, .schedule = schedule, .row = -1};
+    job j = {.vocab = model->config.vocab, .schedule = schedule, .row = -1};
+    j.n_prompt = sd_random_int(rng, 1, longest_prompt);
+    j.n_forced = sd_random_int(rng, 0, 14);
     for (int i = 0; i < j.n_prompt + j.n_forced; i++) {
         j.ids[i] = sd_random_int(rng, 0, j.vocab - 1);
     }

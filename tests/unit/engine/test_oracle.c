@@ -229,7 +229,9 @@ static void run(const sd_model *model, const task *t, int vocab, float *got)
 
 static task random_task(const sd_tiny_options *o, const sd_schedule *schedule, sd_rng *rng)
 {
-    task t = {.n_prompt = sd_random_int(rng, 1, 9), .n_forced = sd_random_int(rng, 3, 14), .schedule = schedule};
+    task t = {.schedule = schedule};
+    t.n_prompt = sd_random_int(rng, 1, 9);
+    t.n_forced = sd_random_int(rng, 3, 14);
     for (int i = 0; i < t.n_prompt + t.n_forced; i++) {
         t.ids[i] = sd_random_int(rng, 0, o->vocab - 1);
     }

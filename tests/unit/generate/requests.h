@@ -24,8 +24,9 @@ static inline sd_request request_of(int n_prompt, int max_tokens)
 /* All that sampling can do, none of it the same in two requests. Some end early. */
 static inline sd_request random_request(sd_rng *rng)
 {
-    static const int32_t ends[] = {11, 12, 13, 14, 15, 16, 17};
-    sd_request r = request_of(sd_random_int(rng, 1, 16), sd_random_int(rng, 1, 18));
+    static const int32_t ends[] = {10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25};
+    int n_prompt = sd_random_int(rng, 1, 16), max_tokens = sd_random_int(rng, 1, 18);
+    sd_request r = request_of(n_prompt, max_tokens);
     r.sampling.temperature = sd_random_int(rng, 0, 2) ? 0.5f + (float)sd_rng_double(rng) : 0;
     r.sampling.top_k = sd_random_int(rng, 0, 1) ? sd_random_int(rng, 2, 40) : 0;
     r.sampling.top_p = sd_random_int(rng, 0, 1) ? 0.9f : 1;
@@ -33,7 +34,7 @@ static inline sd_request random_request(sd_rng *rng)
     r.sampling.repetition_penalty = sd_random_int(rng, 0, 1) ? 1.3f : 1;
     r.sampling.seed = sd_rng_u64(rng);
     r.stop_ids = ends;
-    r.n_stop_ids = sd_random_int(rng, 0, 7);
+    r.n_stop_ids = sd_random_int(rng, 0, 16);
     r.ignore_eos = sd_random_int(rng, 0, 1);
     r.logprobs = sd_random_int(rng, 0, 1);
     return r;

@@ -233,7 +233,7 @@ static void neither_batch_nor_prompt_passes_change_a_result(void **state)
         generate(model, NULL, &r[i], 1, &o, &alone[i], NULL);
         ended += alone[i].finish == SD_FINISH_STOP;
     }
-    assert_in_range(ended, 3, N - 3); /* rows that leave early are what makes a batch ragged */
+    assert_in_range(ended, 2, N - 2); /* rows that leave early are what makes a batch ragged */
     for (size_t w = 0; w < sizeof ways / sizeof *ways; w++) {
         sd_result together[N];
         o.batch = ways[w].batch;

@@ -44,7 +44,7 @@ static int32_t next(sd_sampler *sampler, const float *logits)
 /* p[i]: the probability of token i under the filters, in the order that sampler.h gives. */
 static void define(double *p, const float *logits, int n, const sd_sampling *o)
 {
-    int order[MAX_VOCAB], left = 0;
+    int order[MAX_VOCAB] = {0}, left = 0;
     for (int i = 0; i < n; i++) { /* insertion: the likeliest first, the lower id first among equals */
         p[i] = 0;
         if (!isfinite(logits[i])) {
