@@ -292,12 +292,15 @@ const char *sd_schedule_text(const sd_schedule *schedule) { return schedule->tex
 
 int sd_schedule_budget(const sd_schedule *schedule, int step)
 {
+    if (step < 0) { /* as for sd_schedule_runs: the prompt */
+        return schedule->prompt;
+    }
     return schedule->budgets[step < schedule->n_budgets ? step : schedule->n_budgets - 1];
 }
 
 bool sd_schedule_runs(const sd_schedule *schedule, int layer, int step)
 {
-    return schedule->rank[layer] < (step < 0 ? schedule->prompt : sd_schedule_budget(schedule, step));
+    return schedule->rank[layer] < sd_schedule_budget(schedule, step);
 }
 
 int sd_schedule_layer_steps(const sd_schedule *schedule, int layer, int steps)

@@ -93,6 +93,13 @@ static void defaults_fill_what_is_not_given(void **state)
     assert_int_equal(sd_schedule_prompt_budget(s), 24);
     sd_schedule_free(s);
 
+    o.prompt = 20;
+    s = create(24, 10, &o);
+    assert_int_equal(sd_schedule_prompt_budget(s), 20);
+    assert_int_equal(sd_schedule_budget(s, -1), 20); /* before the first step there is the prompt */
+    assert_int_equal(sd_schedule_budget(s, INT32_MIN), 20);
+    sd_schedule_free(s);
+
     o.min_layers = 6;
     s = create(24, 11, &o); /* horizon 0: max_tokens */
     assert_int_equal(sd_schedule_budget(s, 9), 7);
