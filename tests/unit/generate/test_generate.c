@@ -47,11 +47,18 @@ typedef struct by_hand {
     int64_t layers_run;
 } by_hand;
 
-static int best_of(const float *logits)
+/* The best one after the repetition penalty over the prompt and `more` tokens after it. */
+static int best_of(const float *logits, const sd_request *r, const int32_t *others, int more)
 {
+    float penalty = r->sampling.repetition_penalty, x[VOCAB];
     int best = 0;
-    for (int i = 1; i < VOCAB; i++) {
-        best = logits[i] > logits[best] ? i : best;
+    for (int i = 0; i < VOCAB; i++) {
+        bool seen = false;
+        for (int k = 0; k < r->n_prompt + more; k++) {
+            seen = seen || i == (k < r->n_prompt ? r->prompt[k] : others[k - r->n_prompt]);
+        }
+        x[i] = !seen ? logits[i] : logits[i] > 0 ? logits[i] / penalty : logits[i] * penalty;
+        best = x[i] > x[best] ? i : best;
     }
     return best;
 }
@@ -70,7 +77,7 @@ static by_hand run_by_hand(const sd_request *r, const sd_schedule_options *optio
         const sd_feed feed = {row, i == 0 ? r->prompt : &h.ids[i - 1], i == 0 ? r->n_prompt : 1};
         sd_assert_ok(sd_session_forward(session, &feed, 1, &err), &err);
         const float *logits = sd_session_logits(session, 0);
-        h.ids[i] = r->forced ? r->forced[i] : best_of(logits);
+        h.ids[i] = r->forced ? r->forced[i] : best_of(logits, r, h.ids, i);
         double total = 0;
         for (int v = 0; v < VOCAB; v++) {
             total += exp((double)logits[v]);
@@ -105,6 +112,7 @@ static void greedy_is_the_session_driven_by_hand(void **state)
         for (int k = 0; k < 4; k++) {
             r[k].ignore_eos = true;
             r[k].logprobs = k != 3;
+            r[k].sampling.repetition_penalty = i == 1 ? 1 : 3; /* a large one, so that it decides */
         }
         generate(model, NULL, r, 4, &o, results, NULL);
         for (int k = 0; k < 4; k++) {

@@ -198,6 +198,11 @@ static void equal_tokens_are_kept_from_the_lowest_id(void **state)
     assert_int_equal(drawn(same, 4, o), 0x3);
     o.top_p = 0.51f;
     assert_int_equal(drawn(same, 4, o), 0x7);
+    const float five[] = {0, 0, 0, 0, 0};
+    o.top_k = 4; /* the shares are those of what top-k left */
+    o.top_p = 0.5f;
+    assert_int_equal(drawn(five, 5, o), 0x3);
+    o.top_k = 0;
     o.top_p = 1;
     o.min_p = 0.999f; /* as likely as the likeliest is enough */
     assert_int_equal(drawn(same, 4, o), 0xF);
