@@ -258,6 +258,7 @@ def export(p, tok, horizon, speedups, out):
     config.save_pretrained(out)
     tensors = {k: v.half() for k, v in sorted(to_hugging_face(p).items())}
     save_file(tensors, os.path.join(out, "model.safetensors"), metadata={"format": "pt"})
+    os.chmod(os.path.join(out, "model.safetensors"), 0o644)
     tok.model.save(out)  # vocab.json, merges.txt
     tok.save(os.path.join(out, "tokenizer.json"))
     write_json(os.path.join(out, "tokenizer_config.json"), {
@@ -365,7 +366,7 @@ def main():
     a.add_argument("--work", required=True, help="folder for checkpoints and the log")
     a.add_argument("--out", default="models/e2e-24l")
     a.add_argument("--rows", type=int, default=16, help=f"prompts per step, each with up to {SLOTS} references")
-    a.add_argument("--epochs", type=int, nargs=2, default=(3, 4), metavar=("FULL", "MIXED"))
+    a.add_argument("--epochs", type=int, nargs=2, default=(3, 3), metavar=("FULL", "MIXED"))
     a.add_argument("--lr", type=float, nargs=2, default=(1.5e-3, 1e-3), metavar=("FULL", "MIXED"))
     a.add_argument("--seed", type=int, default=1)
     a.add_argument("--threads", type=int, default=2)
