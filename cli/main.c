@@ -95,7 +95,8 @@ static void hold_standard_streams(void)
 int main(int argc, char **argv)
 {
     hold_standard_streams();
-    signal(SIGPIPE, SIG_IGN); /* a closed pipe comes back as a write error and is reported */
+    signal(SIGPIPE, SIG_IGN); /* a closed pipe comes back as a write error and is reported, */
+    signal(SIGXFSZ, SIG_IGN); /* and so does a limit on the size of files */
     sd_set_log(print_warning, NULL);
     if (argc < 2) {
         return overview(stderr);

@@ -40,7 +40,7 @@ int sd_cli_close_stdout(int exit_code)
 {
     errno = 0;
     if (fflush(stdout) != 0 || ferror(stdout)) {
-        const char *why = errno ? strerror(errno) : "an earlier write failed";
+        const char *why = errno ? strerror(errno) : "an earlier write failed (a full disk, or a reader that is gone)";
         fprintf(stderr, "skipdecode: cannot write to standard output: %s\n", why);
         return exit_code == SD_EXIT_OK ? SD_EXIT_FAILURE : exit_code;
     }
