@@ -96,7 +96,8 @@ def init_params(seed):
                                       ("self_attn.out_proj", d, d, 0.06 / math.sqrt(2 * n)),
                                       ("fc1", SHAPE["ffn_dim"], d, 0.06),
                                       ("fc2", d, SHAPE["ffn_dim"], 0.06 / math.sqrt(2 * n))):
-            p[f"layers.{l}.{name}.weight"], p[f"layers.{l}.{name}.bias"] = normal(rows, cols, std=std), torch.zeros(rows)
+            p[f"layers.{l}.{name}.weight"] = normal(rows, cols, std=std)
+            p[f"layers.{l}.{name}.bias"] = torch.zeros(rows)
     return {k: v.requires_grad_() for k, v in p.items()}
 
 
@@ -110,7 +111,8 @@ class Batch:
         P = max(len(p) for p, _ in rows)
         T = max(len(r) for _, rs in rows for r in rs if r) - 1  # EOS is predicted, never fed
         # (slot, j) of every response column, largest budget first; ties by j, so that padding gathers at the end
-        order = sorted(((g, j) for g in range(n_slots) for j in range(T)), key=lambda c: (-schedules[c[0]].k(c[1]), c[1]))
+        columns = ((g, j) for g in range(n_slots) for j in range(T))
+        order = sorted(columns, key=lambda c: (-schedules[c[0]].k(c[1]), c[1]))
         slot, step = (torch.tensor(x, dtype=torch.long) for x in (zip(*order) if order else ((), ())))
         S = P + len(order)
         self.n_prompt = P
@@ -349,7 +351,8 @@ def phase(name, p, train, dev, speedups, horizon, args, epochs, peak_lr, warmup_
         if done in ends:
             losses = {s: dev_loss(p, dev, s, horizon) for s in speedups}
             mean = sum(losses.values()) / len(losses)
-            log(args.work, f"{name}: epoch {steps[i][0] + 1} dev " + " ".join(f"{s}x {v:.4f}" for s, v in losses.items()))
+            by_speed = " ".join(f"{s}x {v:.4f}" for s, v in losses.items())
+            log(args.work, f"{name}: epoch {steps[i][0] + 1} dev {by_speed}")
             if mean < best[0]:
                 best = (mean, {k: v.detach().clone() for k, v in p.items()})
             tic = time.time()
