@@ -145,6 +145,9 @@ static char *resolve(const char *path)
 int sd_check_output(const char *path, sd_error *err)
 {
     struct stat st;
+    if (!*path) {
+        return sd_fail(err, SD_ERR_ARG, "an empty file name for what is to be written; expected the name of a file");
+    }
     if (stat(path, &st) == 0 && !S_ISREG(st.st_mode)) {
         return sd_fail(err, SD_ERR_ARG, "%s: %s; expected the name of a file", path,
                        S_ISDIR(st.st_mode) ? "is a directory" : "is a device or a pipe, not to be replaced by a file");

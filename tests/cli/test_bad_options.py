@@ -165,6 +165,7 @@ class Generate(Usage):
 
     def test_output(self):
         self.generate("--output", self.dir, says=(self.dir, "is a directory"))
+        self.generate("--output", "", says="an empty file name")
         for path in special_files(self.dir):
             self.generate("--output", path, says=(path, "is a device or a pipe"))
         os.mkdir(self.path("b.partial"))

@@ -185,7 +185,8 @@ class Plot(Case):
                          says=("gnuplot could not draw", "p.png"))
 
     def test_unwritable(self):
-        cases = [(FAILURE, self.path("no", "p.png"), "No such file"), (USAGE, self.dir, "is a directory")]
+        cases = [(FAILURE, self.path("no", "p.png"), "No such file"), (USAGE, self.dir, "is a directory"),
+                 (USAGE, "", "an empty file name")]
         cases += [(USAGE, path, "is a device or a pipe") for path in special_files(self.dir)]
         for code, path, says in cases:
             self.refused(code, "plan", TINY, "--plot", path, nothing_printed=False, says=(path, says))
