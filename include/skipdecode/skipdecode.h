@@ -148,7 +148,8 @@ SD_API void sd_schedule_options_default(sd_schedule_options *options); /* all la
 SD_API int sd_schedule_preset(sd_schedule_options *options, int n_layers, double speedup, sd_error *err);
 
 /* Reads "warmup=1,max=16,min=8,horizon=64,prompt=full", "budgets=24:16:8", "ranking=0:23:22:..." or "full" into an
- * options struct, over what it holds. Lists are allocated; release them with sd_schedule_options_clear. */
+ * options struct, over what it holds. Its lists are then the struct's own: release them with sd_schedule_options_clear.
+ * Lists of the caller's own are only lent, so they never go into a struct that is parsed into, preset or cleared. */
 SD_API int sd_schedule_parse(sd_schedule_options *options, const char *text, sd_error *err);
 SD_API void sd_schedule_options_clear(sd_schedule_options *options);
 
@@ -189,7 +190,9 @@ SD_API int sd_session_forward(sd_session *session, const sd_feed *feeds, int n_f
 /* Logits after the last token of feed i of the last pass: [vocab_size] f32, valid until the next call. NULL for a feed
  * that left its prompt unfinished. */
 SD_API const float *sd_session_logits(const sd_session *session, int feed);
-SD_API size_t sd_session_kv_bytes(const sd_session *session);                    /* allocated now, all rows */
+SD_API size_t sd_session_kv_bytes(const sd_session *session); /* allocated now, all rows */
+
+/* What sd_session_add would allocate; 0 for a row or a schedule that it would refuse. */
 SD_API size_t sd_kv_planned_bytes(const sd_model *model, int n_prompt, int max_tokens, const sd_schedule *schedule);
 
 /* ---- generation -------------------------------------------------------------------------------------------------- */
@@ -214,7 +217,7 @@ typedef struct sd_request {
     int n_stop_ids;
     bool ignore_eos;
     bool logprobs;           /* fill sd_result.logprobs */
-    const int32_t *forced;   /* [n_forced] take these tokens instead of sampling, and end with the last; NULL: sample */
+    const int32_t *forced;   /* [n_forced] take these instead of sampling; ends with the last or a stop string. NULL: sample */
     int n_forced;            /* 1 .. max_tokens */
 } sd_request;
 

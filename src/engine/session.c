@@ -122,6 +122,10 @@ size_t sd_session_kv_bytes(const sd_session *s) { return s->kv_bytes; }
 size_t sd_kv_planned_bytes(const sd_model *model, int n_prompt, int max_tokens, const sd_schedule *schedule)
 {
     const sd_config *c = &model->config;
+    if (n_prompt < 1 || max_tokens < 1 || n_prompt > c->max_positions || max_tokens - 1 > c->max_positions - n_prompt ||
+        (schedule && sd_schedule_n_layers(schedule) != c->n_layers)) {
+        return 0;
+    }
     return sd_kv_plan(schedule, c->n_layers, c->n_heads, c->head_dim, n_prompt, max_tokens);
 }
 

@@ -40,6 +40,9 @@ int sd_loop_create(sd_loop **out, const sd_model *model, const sd_tokenizer *tok
                    sd_error *err)
 {
     *out = NULL;
+    if (options->prefill_tokens < 1) {
+        return sd_fail(err, SD_ERR_ARG, "prefill_tokens is %d; expected at least 1", options->prefill_tokens);
+    }
     sd_loop *loop = sd_calloc(1, sizeof *loop);
     if (!loop) {
         return sd_fail_memory(err, sizeof *loop, "the token loop");

@@ -49,6 +49,7 @@ int sd_schedule_preset(sd_schedule_options *options, int n_layers, double speedu
     options->full = speedup == 1;
     options->max_layers = clamp(max, low, n_layers);
     options->min_layers = clamp(min, low, options->max_layers);
+    sd_free((void *)(uintptr_t)options->budgets);
     options->budgets = NULL;
     options->n_budgets = 0;
     return SD_OK;
