@@ -28,8 +28,8 @@ char *sd_path_join(const char *dir, const char *name);
 /* True if `name` stays inside its directory: relative, no ".." part, not empty. For names that a file gives us. */
 bool sd_path_is_contained(const char *name);
 
-/* Fails if `path` is empty, or exists and is no regular file: renaming a file over a directory, a device or a pipe would fail at the
- * end of the work, or destroy it. */
+/* Fails if `path` is empty, or exists and is no regular file: renaming a file over a directory, a device or a pipe
+ * would fail at the end of the work, or destroy it. */
 int sd_check_output(const char *path, sd_error *err);
 
 /* Writing that never leaves half a file: bytes go to "path.tmp.<pid>", which commit syncs and renames over path (over
