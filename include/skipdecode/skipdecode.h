@@ -217,7 +217,8 @@ typedef struct sd_request {
     int n_stop_ids;
     bool ignore_eos;
     bool logprobs;           /* fill sd_result.logprobs */
-    const int32_t *forced;   /* [n_forced] take these instead of sampling; ends with the last or a stop string. NULL: sample */
+    const int32_t *forced;   /* [n_forced] take these tokens instead of sampling, and end with the last; NULL: sample.
+                              * A stop string ends such a row too, an end token does not */
     int n_forced;            /* 1 .. max_tokens */
 } sd_request;
 

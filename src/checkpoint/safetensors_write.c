@@ -59,15 +59,17 @@ static int check_names_differ(const sd_tensor_source *tensors, size_t n, sd_erro
 
 static void add_json_string(sd_buf *out, const char *text)
 {
+    static const char escaped[] = "\"\\\x01\x02\x03\x04\x05\x06\x07\x08\x09\x0A\x0B\x0C\x0D\x0E\x0F\x10\x11\x12\x13"
+                                  "\x14\x15\x16\x17\x18\x19\x1A\x1B\x1C\x1D\x1E\x1F";
     sd_buf_add_str(out, "\"");
-    for (const char *p = text; *p; p++) {
-        if (*p == '"' || *p == '\\') {
-            sd_buf_printf(out, "\\%c", *p);
-        } else if ((unsigned char)*p < 0x20) {
-            sd_buf_printf(out, "\\u%04x", (unsigned)*p);
-        } else {
-            sd_buf_add(out, p, 1);
+    for (const char *p = text;;) {
+        size_t plain = strcspn(p, escaped);
+        sd_buf_add(out, p, plain);
+        p += plain;
+        if (*p == '\0') {
+            break;
         }
+        sd_buf_printf(out, "\\u%04x", (unsigned)*p++);
     }
     sd_buf_add_str(out, "\"");
 }

@@ -147,6 +147,21 @@ static void refuses_what_no_file_can_hold(void **state)
     refuses((sd_tensor_source[]){sample[0], sample[3], sample[0]}, 3, "twice");
 }
 
+/* A name of 100 MB is the cheapest way to a header above the format's limit. */
+static void refuses_a_header_that_no_reader_takes(void **state)
+{
+    (void)state;
+    char *name = malloc(SD_SAFETENSORS_MAX_HEADER + 1);
+    assert_non_null(name);
+    memset(name, 'n', SD_SAFETENSORS_MAX_HEADER);
+    name[SD_SAFETENSORS_MAX_HEADER] = '\0';
+    sd_error err = {0};
+    sd_assert_fails(sd_safetensors_write(path, &(sd_tensor_source){name, SD_DTYPE_U8, 1, {1}, "x"}, 1, &err),
+                    SD_ERR_LIMIT, &err, "above the format's limit");
+    assert_int_equal(entries(), 0);
+    free(name);
+}
+
 static void assert_old_file_is_whole(void)
 {
     sd_error err = {0};
@@ -239,6 +254,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(what_is_written_is_read_back, setup, teardown),
         cmocka_unit_test_setup_teardown(random_tensors_survive, setup, teardown),
         cmocka_unit_test_setup_teardown(refuses_what_no_file_can_hold, setup, teardown),
+        cmocka_unit_test_setup_teardown(refuses_a_header_that_no_reader_takes, setup, teardown),
         cmocka_unit_test_setup_teardown(a_full_disk_is_an_error_and_leaves_nothing, setup, teardown),
         cmocka_unit_test_setup_teardown(a_write_that_stops_half_way_is_an_error, setup, teardown),
         cmocka_unit_test(names_the_place_that_cannot_be_written),
