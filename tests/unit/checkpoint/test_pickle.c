@@ -123,6 +123,8 @@ static const struct program hostile[] = {
     {"a name without an end", P("cos\nsystem"), SD_ERR_FORMAT, "truncated"},
     {"a module without an end", P("cos"), SD_ERR_FORMAT, "truncated"},
     {"STACK_GLOBAL of integers", P("K\1K\2\x93."), SD_ERR_FORMAT, "two strings"},
+    {"STACK_GLOBAL of an integer and a string", P("K\1\x8C\1x\x93."), SD_ERR_FORMAT, "found an integer and a string"},
+    {"STACK_GLOBAL of a string and None", P("\x8C\2osN\x93."), SD_ERR_FORMAT, "found a string and None"},
     {"STACK_GLOBAL of nothing", P("\x93."), SD_ERR_FORMAT, "found nothing"},
     /* opcodes that build or call by other ways */
     {"INST", P("(ios\nsystem\n."), SD_ERR_UNSUPPORTED, "0x69"},
