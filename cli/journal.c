@@ -206,7 +206,7 @@ int sd_journal_finish(sd_journal *j, sd_error *err)
         return SD_OK;
     }
     sd_atomic_file file;
-    int rc = sd_atomic_open(&file, j->path, err);
+    int rc = sd_atomic_open_locked(&file, j->path, err);
     if (rc != SD_OK) {
         return rc;
     }

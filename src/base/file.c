@@ -155,7 +155,7 @@ int sd_check_output(const char *path, sd_error *err)
     return SD_OK;
 }
 
-int sd_atomic_open(sd_atomic_file *file, const char *path, sd_error *err)
+static int open_temporary(sd_atomic_file *file, const char *path, const char *suffix, sd_error *err)
 {
     *file = (sd_atomic_file){0};
     int refused = sd_check_output(path, err);
@@ -164,14 +164,14 @@ int sd_atomic_open(sd_atomic_file *file, const char *path, sd_error *err)
     }
     char *copy = resolve(path);
     path = copy ? copy : path;
-    size_t len = strlen(path);
-    char *temporary = sd_malloc(len + 32, 1);
+    size_t size = strlen(path) + strlen(suffix) + 1;
+    char *temporary = sd_malloc(size, 1);
     if (!temporary || !copy) {
         sd_free(temporary);
         sd_free(copy);
-        return sd_fail_memory(err, len + 32, "a file name");
+        return sd_fail_memory(err, size, "a file name");
     }
-    (void)snprintf(temporary, len + 32, "%s.tmp.%ld", path, (long)getpid());
+    (void)snprintf(temporary, size, "%s%s", path, suffix);
     FILE *stream = fopen(temporary, "wbe");
     if (!stream) {
         int rc = sd_fail_errno(err, "%s: cannot create it to write %s", temporary, path);
@@ -181,6 +181,18 @@ int sd_atomic_open(sd_atomic_file *file, const char *path, sd_error *err)
     }
     *file = (sd_atomic_file){stream, copy, temporary};
     return SD_OK;
+}
+
+int sd_atomic_open(sd_atomic_file *file, const char *path, sd_error *err)
+{
+    char suffix[32];
+    (void)snprintf(suffix, sizeof suffix, ".tmp.%ld", (long)getpid());
+    return open_temporary(file, path, suffix, err);
+}
+
+int sd_atomic_open_locked(sd_atomic_file *file, const char *path, sd_error *err)
+{
+    return open_temporary(file, path, ".tmp", err);
 }
 
 /* A rename is durable only once the directory that holds the name is on disk. */

@@ -41,6 +41,10 @@ typedef struct sd_atomic_file {
 } sd_atomic_file;
 
 int sd_atomic_open(sd_atomic_file *file, const char *path, sd_error *err);
+
+/* The same through "path.tmp", for a caller that keeps other writers of `path` out: if it is killed, the next one uses
+ * the name again and nothing stays behind for ever. */
+int sd_atomic_open_locked(sd_atomic_file *file, const char *path, sd_error *err);
 int sd_atomic_commit(sd_atomic_file *file, sd_error *err); /* on failure the temporary file is removed */
 void sd_atomic_discard(sd_atomic_file *file);               /* tolerates {0} and a committed file */
 
