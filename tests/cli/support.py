@@ -147,8 +147,8 @@ def listing(folder):
     for base, folders, files in os.walk(folder):
         for name in folders + files:
             path = os.path.join(base, name)
-            regular = os.path.isfile(path) and not os.path.islink(path)
-            found[os.path.relpath(path, folder)] = read(path) if regular else None
+            readable = os.path.isfile(path) and not os.path.islink(path) and os.access(path, os.R_OK)
+            found[os.path.relpath(path, folder)] = read(path) if readable else None
     return found
 
 
