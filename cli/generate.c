@@ -34,9 +34,9 @@ static char *row_json(const sd_job *job, size_t request)
     char key[17];
     (void)snprintf(key, sizeof key, "%016" PRIx64, job->keys[row]);
     const char *finish = r->finish == SD_FINISH_LENGTH ? "length" : "stop";
-    json_t *o = json_pack("{s:I, s:O*, s:s, s:s, s:i, s:i, s:I, s:I, s:s}", "index", (json_int_t)row, "id",
-                          job->input.rows[row].id, "text", r->text, "finish_reason", finish, "prompt_tokens",
-                          job->requests[row].n_prompt, "completion_tokens", r->n_ids, "layers_run",
+    json_t *o = json_pack("{s:I, s:O*, s:s%, s:s, s:i, s:i, s:I, s:I, s:s}", "index", (json_int_t)row, "id",
+                          job->input.rows[row].id, "text", r->text, r->text_len, "finish_reason", finish,
+                          "prompt_tokens", job->requests[row].n_prompt, "completion_tokens", r->n_ids, "layers_run",
                           (json_int_t)r->layers_run, "layers_full", (json_int_t)r->steps * job->info.n_layers, "key",
                           key);
     if (!o || (r->logprobs && !add_logprobs(o, r))) {

@@ -22,7 +22,7 @@ static const double sync_seconds = 1.0; /* how much work a power failure may cos
 /* The row number and key of a line of ours; false: not one. */
 static bool read_line(const char *text, size_t len, size_t n_rows, size_t *row, uint64_t *key)
 {
-    json_t *o = json_loadb(text, len, 0, NULL);
+    json_t *o = json_loadb(text, len, JSON_ALLOW_NUL, NULL);
     int64_t index = -1;
     const char *hex = json_string_value(json_object_get(o, "key"));
     bool ok = hex && sd_json_as_int(json_object_get(o, "index"), &index) && index >= 0 && (uint64_t)index < n_rows;
@@ -60,8 +60,8 @@ static int take_over(sd_journal *j, const char *path, const uint64_t *keys, size
                          "%zu rows); give another --output, or --overwrite to start afresh", path, number, j->n);
         } else if (key != keys[row]) {
             rc = sd_fail(err, SD_ERR_ARG,
-                         "%s: row %zu was made from another prompt, model or options; give another --output, or "
-                         "--overwrite to start afresh",
+                         "%s: row %zu was made from another prompt, model, schedule or sampling options (its key says "
+                         "so); give another --output, or --overwrite to start afresh",
                          path, row);
         } else if (!j->lines[row]) {
             j->lines[row] = sd_strndup(data + at, len);

@@ -134,7 +134,50 @@ static bool store(const sd_option *o, const char *text, const char **expected)
     return false;
 }
 
-static int bad_option(const char *verb, const sd_option *options, const char *given)
+/* Edit distance of two short words, cut at `most` + 1. */
+static int distance(const char *a, const char *b, int most)
+{
+    enum { WORD = 32 };
+    size_t n = strlen(a), m = strlen(b);
+    int row[WORD + 1];
+    if (n > WORD || m > WORD) {
+        return most + 1;
+    }
+    for (size_t j = 0; j <= m; j++) {
+        row[j] = (int)j;
+    }
+    for (size_t i = 1; i <= n; i++) {
+        int diagonal = row[0];
+        row[0] = (int)i;
+        for (size_t j = 1; j <= m; j++) {
+            int change = diagonal + (a[i - 1] != b[j - 1]);
+            int insert = (row[j] < row[j - 1] ? row[j] : row[j - 1]) + 1;
+            diagonal = row[j];
+            row[j] = change < insert ? change : insert;
+        }
+    }
+    return row[m] <= most ? row[m] : most + 1;
+}
+
+static int unknown_option(const char *verb, const sd_option *options, size_t n, const char *given)
+{
+    enum { CLOSE = 2 }; /* edits: one slip, or two letters exchanged */
+    const char *nearest = NULL;
+    int best = CLOSE + 1, name = (int)strcspn(given, "=");
+    char word[64];
+    (void)snprintf(word, sizeof word, "%.*s", name, given);
+    for (size_t i = 0; i < n && strncmp(word, "--", 2) == 0; i++) {
+        int d = distance(word + 2, options[i].name, CLOSE);
+        if (d < best) {
+            best = d;
+            nearest = options[i].name;
+        }
+    }
+    return nearest ? sd_cli_usage(verb, "unknown option %s; is --%s meant?", given, nearest)
+                   : sd_cli_usage(verb, "unknown option %s", given);
+}
+
+static int bad_option(const char *verb, const sd_option *options, size_t n, const char *given)
 {
     if (optopt == HELP_CODE) {
         return sd_cli_usage(verb, "--help takes no value");
@@ -144,7 +187,7 @@ static int bad_option(const char *verb, const sd_option *options, const char *gi
         return o->argument ? sd_cli_usage(verb, "--%s needs a value", o->name)
                            : sd_cli_usage(verb, "--%s takes no value", o->name);
     }
-    return sd_cli_usage(verb, "unknown option %s", given);
+    return unknown_option(verb, options, n, given);
 }
 
 /* One option with its value in optarg. *given: whether it came before. Returns -1 to go on. */
@@ -190,7 +233,7 @@ int sd_options_read(const char *verb, const sd_option *options, size_t n_options
         }
         int exit_code = -1;
         if (code == '?') {
-            exit_code = bad_option(verb, options, argv[at]);
+            exit_code = bad_option(verb, options, n_options, argv[at]);
         } else if (code >= FIRST_CODE) {
             exit_code = take_option(verb, &options[code - FIRST_CODE], &given[code - FIRST_CODE]);
         } else if (n == n_positional) {

@@ -26,6 +26,8 @@ typedef struct sd_plan {
     /* what the schedule comes to, over the max_tokens - 1 steps of a row that generates max_tokens */
     int steps;
     double mean_budget, layer_speedup, request_layer_speedup;
+    int horizon; /* steps over which the budget falls: the mean over these is what --speedup sets */
+    double horizon_speedup;
     size_t kv_bytes, kv_full;
 } sd_plan;
 
@@ -39,6 +41,8 @@ static void work_out(sd_plan *p)
     }
     p->mean_budget = p->steps ? (double)run / p->steps : sd_schedule_budget(p->schedule, 0);
     p->layer_speedup = sd_schedule_layer_speedup(p->schedule, p->steps);
+    p->horizon = sd_schedule_horizon(p->schedule);
+    p->horizon_speedup = sd_schedule_layer_speedup(p->schedule, p->horizon);
     double prompt = (double)p->n_prompt * sd_schedule_prompt_budget(p->schedule);
     p->request_layer_speedup = (double)c->n_layers * (p->n_prompt + p->steps) / (prompt + (double)run);
     p->kv_bytes = sd_kv_plan(p->schedule, c->n_layers, c->n_heads, c->head_dim, p->n_prompt, p->max_tokens);
@@ -54,11 +58,12 @@ static int print_json(const sd_plan *p, sd_error *err)
     for (int l = 0; l < p->config.n_layers; l++) {
         json_array_append_new(layers, json_integer(sd_schedule_layer_steps(p->schedule, l, p->steps)));
     }
-    json_t *o = json_pack("{s:o, s:s, s:i, s:i, s:i, s:i, s:f, s:f, s:f, s:I, s:I, s:o, s:o}", "model",
+    json_t *o = json_pack("{s:o, s:s, s:i, s:i, s:i, s:i, s:f, s:f, s:i, s:f, s:f, s:I, s:I, s:o, s:o}", "model",
                           sd_cli_json_path(p->dir), "schedule", sd_schedule_text(p->schedule), "n_layers",
                           p->config.n_layers, "prompt_tokens", p->n_prompt, "max_tokens", p->max_tokens,
                           "prompt_budget", sd_schedule_prompt_budget(p->schedule), "mean_budget", p->mean_budget,
-                          "layer_speedup", p->layer_speedup, "request_layer_speedup", p->request_layer_speedup,
+                          "layer_speedup", p->layer_speedup, "horizon", p->horizon, "horizon_layer_speedup",
+                          p->horizon_speedup, "request_layer_speedup", p->request_layer_speedup,
                           "kv_bytes_per_row", (json_int_t)p->kv_bytes, "kv_bytes_full", (json_int_t)p->kv_full,
                           "budgets", budgets, "layer_steps", layers);
     return sd_cli_print_json(o, 0, err);
@@ -102,6 +107,11 @@ static int print_text(const sd_plan *p, sd_error *err)
     printf("mean budget            %.2f layers a decode step, over %d steps\n", p->mean_budget, p->steps);
     printf("layer speedup          %.2fx in decoding, %.2fx over the request, prompt included (layers, not seconds)\n",
            p->layer_speedup, p->request_layer_speedup);
+    if (p->horizon > 1 && p->horizon != p->steps) {
+        const char *why = p->horizon < p->steps ? "steps past it run the smallest budget" : "this row ends before it";
+        printf("                       %.2fx over the schedule's horizon of %d steps; %s\n", p->horizon_speedup,
+               p->horizon, why);
+    }
     printf("KV cache of a row      %zu bytes; the full model's %zu (%.2fx)\n", p->kv_bytes, p->kv_full,
            (double)p->kv_full / (double)(p->kv_bytes ? p->kv_bytes : 1));
     print_table(p);
@@ -124,7 +134,7 @@ static void write_plot(const sd_plan *p, FILE *to)
     fprintf(to, "set title 'Layers that run at each decode step: %.2fx layer speedup' noenhanced\n", p->layer_speedup);
     fprintf(to, "set xlabel 'decode step'\nset ylabel 'layer'\nset xrange [-0.5:%d.5]\nset yrange [-0.5:%d.5]\n",
             p->steps - 1, p->config.n_layers - 1);
-    fprintf(to, "set key outside below\nset style fill solid noborder\nset boxwidth 0.9\n");
+    fprintf(to, "set key below center\nset bmargin 5\nset style fill solid noborder\nset boxwidth 0.9\n");
     fprintf(to, "plot '-' using 1:2:(0.45):(0.42) with boxxyerror lc rgb '#2c7fb8' title 'runs', "
                 "'-' using 1:2 with steps lw 2 lc rgb '#d95f0e' title 'budget (number of layers)'\n");
     for (int j = 0; j < p->steps; j++) {
@@ -186,7 +196,11 @@ static int plot(const sd_plan *p, sd_error *err)
     if (rc == SD_OK) {
         rc = run_gnuplot(p, fileno(file.stream), err);
         if (rc == SD_OK) {
-            return sd_atomic_commit(&file, err);
+            rc = sd_atomic_commit(&file, err);
+            if (rc == SD_OK) {
+                fprintf(stderr, "the picture is in %s\n", p->plot);
+            }
+            return rc;
         }
         sd_atomic_discard(&file);
     }
@@ -251,6 +265,9 @@ int sd_verb_plan(int argc, char **argv)
     }
     sd_error err = {0};
     int rc = prepare(&p, &sf, &err);
+    if (rc == SD_OK && p.plot) { /* before anything is printed */
+        rc = sd_check_output(p.plot, &err);
+    }
     if (rc == SD_OK) {
         work_out(&p);
         rc = p.json ? print_json(&p, &err) : print_text(&p, &err);

@@ -4,6 +4,9 @@
  *
  *     cc minimal.c $(pkg-config --cflags --libs skipdecode) -o minimal
  *     ./minimal MODEL "text"
+ *
+ * The text is the prompt as it is: filling in a model's template (`skipdecode info MODEL` shows it) is the caller's
+ * part.
  */
 #include <skipdecode/skipdecode.h>
 #include <stdio.h>

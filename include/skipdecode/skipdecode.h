@@ -225,7 +225,8 @@ typedef struct sd_request {
 typedef enum sd_finish { SD_FINISH_NONE = 0, SD_FINISH_STOP, SD_FINISH_LENGTH } sd_finish;
 
 typedef struct sd_result { /* filled by sd_generate; release with sd_result_clear */
-    char *text;              /* UTF-8, NUL-terminated */
+    char *text;              /* [text_len] UTF-8, with a NUL after it; a model may also generate NULs */
+    size_t text_len;
     int32_t *ids;            /* [n_ids] generated tokens, the end token included if there was one */
     float *logprobs;         /* [n_ids] natural log-probability before any sampling filter; NULL unless asked for */
     int n_ids;

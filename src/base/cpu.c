@@ -63,7 +63,7 @@ int sd_cpu_select(sd_cpu_level_id *level, sd_error *err)
             return SD_OK;
         }
     }
-    return sd_fail(err, SD_ERR_UNSUPPORTED, "SKIPDECODE_CPU=%s: not a level; expected ref, avx2 or avx512", wanted);
+    return sd_fail(err, SD_ERR_ARG, "SKIPDECODE_CPU=%s: not a level; expected ref, avx2 or avx512", wanted);
 }
 
 /* ---- threads ---- */

@@ -152,7 +152,16 @@ int sd_check_output(const char *path, sd_error *err)
         return sd_fail(err, SD_ERR_ARG, "%s: %s; expected the name of a file", path,
                        S_ISDIR(st.st_mode) ? "is a directory" : "is a device or a pipe, not to be replaced by a file");
     }
-    return SD_OK;
+    const char *slash = strrchr(path, '/');
+    char *dir = slash ? sd_strndup(path, slash == path ? 1 : (size_t)(slash - path)) : sd_strdup(".");
+    int rc = SD_OK;
+    if (!dir) {
+        rc = sd_fail_memory(err, strlen(path), "a file name");
+    } else if (stat(dir, &st) != 0 || (!S_ISDIR(st.st_mode) && (errno = ENOTDIR) != 0)) {
+        rc = sd_fail_errno(err, "%s: cannot be written: the directory %s", path, dir);
+    }
+    sd_free(dir);
+    return rc;
 }
 
 static int open_temporary(sd_atomic_file *file, const char *path, const char *suffix, sd_error *err)

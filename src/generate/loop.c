@@ -302,6 +302,7 @@ static int deliver(sd_loop *loop, sd_live *live, sd_finish finish, sd_timing *ti
         sd_result *res = live->result;
         res->finish = finish;
         res->text = sd_strndup(live->text.out.data ? live->text.out.data : "", live->text.out.len);
+        res->text_len = live->text.out.len;
         if (!res->text) {
             return sd_fail_memory(err, live->text.out.len + 1, "a row's text");
         }

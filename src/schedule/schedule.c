@@ -6,6 +6,7 @@
 
 #include "src/base/alloc.h"
 #include "src/base/error.h"
+#include "src/base/log.h"
 
 /* Nothing decodes more steps than this; a larger horizon is a typing error, and tables stay small. */
 enum { MAX_HORIZON = 1 << 20, MAX_LAYERS = 1 << 14 };
@@ -45,6 +46,12 @@ int sd_schedule_preset(sd_schedule_options *options, int n_layers, double speedu
     if (max > n_layers) { /* cut at the top: the other end rises by as much, so that the mean stays L/s */
         max = n_layers;
         min = round_half_up(2 * mean - n_layers);
+    }
+    if (min < low) { /* more than the warm-up must run, so the target is missed */
+        double reached = 2.0 * n_layers / (clamp(max, low, n_layers) + low);
+        sd_warn("speedup %g is out of reach: a token runs at least %d of this model's %d layers (warm-up + 1), so the "
+                "schedule comes to %.2fx over its horizon",
+                speedup, low, n_layers, reached);
     }
     options->full = speedup == 1;
     options->max_layers = clamp(max, low, n_layers);
@@ -303,6 +310,8 @@ bool sd_schedule_runs(const sd_schedule *schedule, int layer, int step)
 {
     return schedule->rank[layer] < sd_schedule_budget(schedule, step);
 }
+
+int sd_schedule_horizon(const sd_schedule *schedule) { return schedule->n_budgets; }
 
 int sd_schedule_layer_steps(const sd_schedule *schedule, int layer, int steps)
 {

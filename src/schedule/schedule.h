@@ -16,6 +16,8 @@ const int *sd_schedule_ranks(const sd_schedule *schedule);
 bool sd_schedule_same_ranking(const sd_schedule *a, const sd_schedule *b);
 bool sd_schedule_is_full(const sd_schedule *schedule); /* all layers, prompt and every step */
 
+int sd_schedule_horizon(const sd_schedule *schedule);  /* steps until the budget is down at its last value, >= 1 */
+
 /* The canonical text that sd_schedule_parse reads back into the same schedule; borrowed. */
 const char *sd_schedule_text(const sd_schedule *schedule);
 

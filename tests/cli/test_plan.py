@@ -154,6 +154,23 @@ class Text(Case):
         self.assertEqual(plan["schedule"], "full")
 
 
+    def test_horizon(self):
+        for tokens, says in (("15", "this row ends before it"), ("25", None), ("60", "run the smallest budget")):
+            args = [TINY, "--schedule", "max=4,min=2,horizon=24", "--prompt-tokens", "4", "--max-tokens", tokens]
+            text, plan = self.text_and_plan(*args)
+            self.assertEqual(plan["horizon"], 24)
+            budgets = [4 - int(2 * j / 23 + 0.5) if j < 23 else 2 for j in range(24)]
+            self.assertAlmostEqual(plan["horizon_layer_speedup"], plan["n_layers"] * 24 / sum(budgets), delta=0.05)
+            line = "%.2fx over the schedule's horizon of 24 steps" % plan["horizon_layer_speedup"]
+            self.assertEqual(line in text, says is not None)
+            self.assertIn(says or "", text)
+
+    def test_out_of_reach(self):
+        text = self.good("plan", TINY, "--speedup", "100").err.decode()
+        self.assertIn("speedup 100 is out of reach", text)
+        self.assertEqual(self.good("plan", TINY, "--speedup", "2").err, b"")
+
+
 class Plot(Case):
     @unittest.skipUnless(shutil.which("gnuplot"), "gnuplot is not installed")
     def test_png(self):
@@ -189,14 +206,14 @@ class Plot(Case):
                  (USAGE, "", "an empty file name")]
         cases += [(USAGE, path, "is a device or a pipe") for path in special_files(self.dir)]
         for code, path, says in cases:
-            self.refused(code, "plan", TINY, "--plot", path, nothing_printed=False, says=(path, says))
+            self.refused(code, "plan", TINY, "--plot", path, says=(path, says))
 
     def test_no_step_to_draw(self):
         self.refused(USAGE, "plan", TINY, "--max-tokens", "1", "--plot", self.path("p.png"), nothing_printed=False,
                      says=("--plot", "no decode step"))
 
     def test_json_is_printed_all_the_same(self):
-        result = run("plan", TINY, "--json", "--plot", self.path("no", "p.png"))
+        result = run("plan", TINY, "--json", "--plot", self.path("p.png"), env={"PATH": self.dir})
         self.assertEqual(result.code, FAILURE)
         json.loads(result.out)
 

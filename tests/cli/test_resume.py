@@ -220,7 +220,7 @@ class Refused(Resumable):
                         ["--speedup", "3", "--max-tokens", "8", "--template", "{mr}"],
                         ["--speedup", "3", "--max-tokens", "8", "--weights", "bf16"],
                         ["--schedule", "max=11,min=5,horizon=24,prompt=max", "--max-tokens", "8"]):
-            self.refused(USAGE, *base, *options, says=(self.out, "row 0", "another prompt, model or options",
+            self.refused(USAGE, *base, *options, says=(self.out, "row 0", "another prompt, model, schedule or sampling",
                                                        "--overwrite"))
 
     def test_seed_counts_when_it_samples(self):
@@ -228,12 +228,12 @@ class Refused(Resumable):
                 "--temperature", "1", "--max-tokens", "4"]
         self.good(*base, "--seed", "1")
         self.good(*base, "--seed", "1")
-        self.refused(USAGE, *base, "--seed", "2", says="another prompt, model or options")
+        self.refused(USAGE, *base, "--seed", "2", says="another prompt, model, schedule or sampling")
 
     def test_other_input(self):
         other = write_csv(self.path("other.csv"), 5, seed=2)
         self.refused(USAGE, "generate", MODEL, "--input", other, "--output", self.out, "--speedup", "3",
-                     "--max-tokens", "8", says="another prompt, model or options")
+                     "--max-tokens", "8", says="another prompt, model, schedule or sampling")
 
     def test_fewer_rows(self):
         self.refused(USAGE, *self.args, "--limit", "3", "--output", self.out, says=("line 4", "the input's 3 rows"))
@@ -247,7 +247,7 @@ class Refused(Resumable):
         tensors[name] = (dtype, shape, data[len(data) // 2:] + data[:len(data) // 2])
         write_safetensors(weights, tensors)
         self.refused(USAGE, "generate", other, *self.args[2:], "--output", self.out,
-                     says="another prompt, model or options")
+                     says="another prompt, model, schedule or sampling")
 
     def test_partial_of_another_run(self):
         os.rename(self.out, self.partial)
