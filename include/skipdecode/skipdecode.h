@@ -65,13 +65,19 @@ SD_API void sd_set_log(void (*log)(void *user, const char *message), void *user)
 typedef struct sd_model sd_model;
 
 typedef enum sd_weight_type {
-    SD_WEIGHTS_AUTO = 0, /* bf16 if the checkpoint is bf16, else f32 */
+    SD_WEIGHTS_AUTO = 0, /* what a quantised file holds; bf16 if the checkpoint is bf16, else f32 */
     SD_WEIGHTS_F32,
-    SD_WEIGHTS_BF16
+    SD_WEIGHTS_BF16,
+    SD_WEIGHTS_Q8,       /* 8 bits in blocks of 32 with an f16 scale: 8.5 bits a weight; activations as 8-bit blocks */
+    SD_WEIGHTS_Q4        /* 4 bits likewise: 4.5 bits a weight */
 } sd_weight_type;
 
+typedef enum sd_kv_type { SD_KV_AUTO = 0, /* f32 with f32 weights, else f16 */ SD_KV_F32, SD_KV_F16 } sd_kv_type;
+
 typedef struct sd_model_options {
-    sd_weight_type weights; /* how weights are held in memory and computed with; activations are always f32 */
+    sd_weight_type weights; /* how weights are held in memory and computed with */
+    sd_weight_type head;    /* the same for the output head; AUTO: as the weights, but q8 with q4 */
+    sd_kv_type kv;          /* how keys and values are cached */
     int threads;            /* 0: from CPU affinity and the cgroup quota, one per physical core */
     bool no_mmap;           /* read files instead of mapping them */
 } sd_model_options;
@@ -85,7 +91,8 @@ typedef struct sd_model_info {
     size_t weight_bytes;     /* resident bytes of the packed weights */
     size_t layer_bytes;      /* of these, one decoder layer: what a decode step streams per layer run */
     size_t head_bytes;       /* of these, the output head: streamed at every step whatever the budget */
-    sd_weight_type weights;  /* F32 or BF16 */
+    sd_weight_type weights, head; /* never AUTO */
+    sd_kv_type kv;           /* never AUTO */
     int threads;             /* size of the pool */
 } sd_model_info;
 
