@@ -81,16 +81,20 @@ int sd_verb_info(int argc, char **argv);
 
 /* Options that load a model. */
 typedef struct sd_model_flags {
-    const char *weights; /* NULL: auto */
+    const char *weights, *head, *kv; /* NULL: auto */
     int threads;
     bool no_mmap;
 } sd_model_flags;
 
 #define SD_MODEL_OPTIONS(flags)                                                                                        \
-    {"weights", "TYPE", SD_OPTION_STRING, &(flags).weights, "auto (default: bf16 if the checkpoint is), f32 or bf16"}, \
+    {"weights", "TYPE", SD_OPTION_STRING, &(flags).weights,                                                            \
+     "auto (default: as the checkpoint, f16 as f32), f32, bf16, q8 or q4"},                                            \
+    {"head", "TYPE", SD_OPTION_STRING, &(flags).head, "the output head's type; default: the weights', q8 with q4"},    \
+    {"kv", "TYPE", SD_OPTION_STRING, &(flags).kv, "keys and values as f32 or f16; default: f32 with f32 weights"},     \
     {"threads", "N", SD_OPTION_INT, &(flags).threads, "threads; default: the CPUs this process may use"},              \
     {"no-mmap", NULL, SD_OPTION_FLAG, &(flags).no_mmap, "read the weights instead of mapping the file"}
 
+int sd_parse_kv(const char *text, sd_kv_type *type, sd_error *err); /* text NULL: auto */
 int sd_model_flags_resolve(const sd_model_flags *flags, sd_model_options *options, sd_error *err);
 
 /* Options that choose a schedule. */

@@ -248,16 +248,40 @@ int sd_options_read(const char *verb, const sd_option *options, size_t n_options
     return n == n_positional ? -1 : sd_cli_usage(verb, "expected a model directory");
 }
 
+static int parse_weights(const char *option, const char *text, sd_weight_type *type, sd_error *err)
+{
+    static const char *const names[] = {"auto", "f32", "bf16", "q8", "q4"}; /* in the order of sd_weight_type */
+    *type = SD_WEIGHTS_AUTO;
+    for (size_t i = 0; text && i < sizeof names / sizeof *names; i++) {
+        if (strcmp(text, names[i]) == 0) {
+            *type = (sd_weight_type)i;
+            return SD_OK;
+        }
+    }
+    return text ? sd_fail(err, SD_ERR_ARG, "--%s \"%s\"; expected auto, f32, bf16, q8 or q4", option, text) : SD_OK;
+}
+
+int sd_parse_kv(const char *text, sd_kv_type *type, sd_error *err)
+{
+    *type = SD_KV_AUTO;
+    if (text && strcmp(text, "f32") == 0) {
+        *type = SD_KV_F32;
+    } else if (text && strcmp(text, "f16") == 0) {
+        *type = SD_KV_F16;
+    } else if (text && strcmp(text, "auto") != 0) {
+        return sd_fail(err, SD_ERR_ARG, "--kv \"%s\"; expected auto, f32 or f16", text);
+    }
+    return SD_OK;
+}
+
 int sd_model_flags_resolve(const sd_model_flags *flags, sd_model_options *options, sd_error *err)
 {
     sd_model_options_default(options);
-    const char *w = flags->weights ? flags->weights : "auto";
-    if (strcmp(w, "f32") == 0) {
-        options->weights = SD_WEIGHTS_F32;
-    } else if (strcmp(w, "bf16") == 0) {
-        options->weights = SD_WEIGHTS_BF16;
-    } else if (strcmp(w, "auto") != 0) {
-        return sd_fail(err, SD_ERR_ARG, "--weights \"%s\"; expected auto, f32 or bf16", w);
+    int rc = parse_weights("weights", flags->weights, &options->weights, err);
+    rc = rc == SD_OK ? parse_weights("head", flags->head, &options->head, err) : rc;
+    rc = rc == SD_OK ? sd_parse_kv(flags->kv, &options->kv, err) : rc;
+    if (rc != SD_OK) {
+        return rc;
     }
     if (flags->threads < 0 || flags->threads > 256) {
         return sd_fail(err, SD_ERR_ARG, "--threads %d; expected 1 .. 256, or 0 for the default", flags->threads);

@@ -18,9 +18,10 @@
 enum { PICTURE_WIDTH = 64, DEFAULT_PROMPT = 32, DEFAULT_MAX_TOKENS = 64 };
 
 typedef struct sd_plan {
-    const char *dir, *plot;
+    const char *dir, *plot, *kv;
     int max_tokens, n_prompt;
     bool json;
+    sd_kv_type kv_type;
     sd_config config;
     sd_schedule *schedule;
     /* what the schedule comes to, over the max_tokens - 1 steps of a row that generates max_tokens */
@@ -45,8 +46,10 @@ static void work_out(sd_plan *p)
     p->horizon_speedup = sd_schedule_layer_speedup(p->schedule, p->horizon);
     double prompt = (double)p->n_prompt * sd_schedule_prompt_budget(p->schedule);
     p->request_layer_speedup = (double)c->n_layers * (p->n_prompt + p->steps) / (prompt + (double)run);
-    p->kv_bytes = sd_kv_plan(p->schedule, c->n_layers, c->n_heads, c->head_dim, p->n_prompt, p->max_tokens);
-    p->kv_full = sd_kv_plan(NULL, c->n_layers, c->n_heads, c->head_dim, p->n_prompt, p->max_tokens);
+    const sd_kv_shape shape = {.n_layers = c->n_layers, .n_heads = c->n_heads, .head_dim = c->head_dim,
+                               .type = p->kv_type};
+    p->kv_bytes = sd_kv_plan(&shape, p->schedule, p->n_prompt, p->max_tokens);
+    p->kv_full = sd_kv_plan(&shape, NULL, p->n_prompt, p->max_tokens);
 }
 
 static int print_json(const sd_plan *p, sd_error *err)
@@ -112,8 +115,9 @@ static int print_text(const sd_plan *p, sd_error *err)
         printf("                       %.2fx over the schedule's horizon of %d steps; %s\n", p->horizon_speedup,
                p->horizon, why);
     }
-    printf("KV cache of a row      %zu bytes; the full model's %zu (%.2fx)\n", p->kv_bytes, p->kv_full,
-           (double)p->kv_full / (double)(p->kv_bytes ? p->kv_bytes : 1));
+    printf("KV cache of a row      %zu bytes; the full model's %zu (%.2fx), as %s\n", p->kv_bytes, p->kv_full,
+           (double)p->kv_full / (double)(p->kv_bytes ? p->kv_bytes : 1),
+           p->kv_type == SD_KV_F16 ? "f16" : "f32");
     print_table(p);
     sd_buf picture = {0};
     sd_schedule_draw(p->schedule, p->steps > 0 ? p->steps : 1, PICTURE_WIDTH, &picture);
@@ -256,6 +260,7 @@ int sd_verb_plan(int argc, char **argv)
         SD_SCHEDULE_OPTIONS(sf),
         {"max-tokens", "N", SD_OPTION_COUNT, &p.max_tokens, "tokens a row generates; default: the model's, else 64"},
         {"prompt-tokens", "P", SD_OPTION_COUNT, &p.n_prompt, "tokens of its prompt; default 32"},
+        {"kv", "TYPE", SD_OPTION_STRING, &p.kv, "keys and values as f32 (default) or f16"},
         {"plot", "FILE.png", SD_OPTION_STRING, &p.plot, "draw layers against steps with gnuplot"},
         {"json", NULL, SD_OPTION_FLAG, &p.json, "one JSON object"},
     };
@@ -264,7 +269,8 @@ int sd_verb_plan(int argc, char **argv)
         return code;
     }
     sd_error err = {0};
-    int rc = prepare(&p, &sf, &err);
+    int rc = sd_parse_kv(p.kv, &p.kv_type, &err);
+    rc = rc == SD_OK ? prepare(&p, &sf, &err) : rc;
     if (rc == SD_OK && p.plot) { /* before anything is printed */
         rc = sd_check_output(p.plot, &err);
     }

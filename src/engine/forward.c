@@ -26,29 +26,6 @@ static void gemm_task(void *context, int task, int worker)
     job->kernel(job->gemm, first, last < job->panels ? last : job->panels);
 }
 
-static void run_gemm(const sd_model *m, const sd_gemm *g)
-{
-    sd_gemm_job job = {.gemm = g, .kernel = m->kernels->gemm[g->w->type], .panels = sd_matrix_panels(g->w->n)};
-    int64_t per_panel = (int64_t)g->rows * g->w->k * SD_PANEL;
-    if (sd_pool_size(m->pool) == 1 || per_panel * job.panels <= SERIAL_WORK) {
-        job.kernel(g, 0, job.panels);
-        return;
-    }
-    /* at least TASK_WORK each, and about eight tasks a worker, so that the last ones even out */
-    int64_t most = per_panel * job.panels / TASK_WORK + 1, wanted = 8 * (int64_t)sd_pool_size(m->pool);
-    int64_t tasks = most < wanted ? most : wanted;
-    tasks = tasks < job.panels ? tasks : job.panels;
-    job.panels_per_task = (int)((job.panels + tasks - 1) / tasks);
-    sd_pool_run(m->pool, (job.panels + job.panels_per_task - 1) / job.panels_per_task, gemm_task, &job);
-}
-
-static void linear(const sd_model *m, const sd_linear *l, const float *x, float *y, const float *residual, int rows,
-                   sd_activation act)
-{
-    run_gemm(m, &(sd_gemm){.w = &l->w, .x = x, .x_stride = (size_t)l->w.k, .y = y, .y_stride = (size_t)l->w.n,
-                           .rows = rows, .bias = l->bias, .residual = residual, .act = act});
-}
-
 /* ---- row by row operations ---- */
 
 typedef struct sd_rows_job {
@@ -58,6 +35,7 @@ typedef struct sd_rows_job {
     float *dst;
     const float *src;
     int rows, width, per_task;
+    sd_wtype type;
     void (*row)(const struct sd_rows_job *job, int row, int worker);
 } sd_rows_job;
 
@@ -79,6 +57,45 @@ static void run_rows(sd_rows_job *job)
     bool serial = (int64_t)job->rows * job->width * 4 <= SERIAL_WORK;
     job->per_task = serial ? job->rows : (job->rows + workers - 1) / workers;
     sd_pool_run(job->model->pool, (job->rows + job->per_task - 1) / job->per_task, rows_task, job);
+}
+
+/* ---- the product of all rows, its inputs brought into the form of the weights first ---- */
+
+static void pack_row(const sd_rows_job *job, int row, int worker)
+{
+    (void)worker;
+    job->model->kernels->pack_input[job->type](job->scratch->packed + (size_t)row * job->scratch->packed_bytes,
+                                               job->src + (size_t)row * (size_t)job->width, job->width);
+}
+
+static void run_gemm(const sd_model *m, const sd_scratch *w, sd_gemm *g)
+{
+    const sd_wtype type = g->w->type;
+    if (m->kernels->pack_input[type]) {
+        run_rows(&(sd_rows_job){.model = m, .scratch = w, .src = g->x, .rows = g->rows, .width = g->w->k, .type = type,
+                                .row = pack_row});
+        g->packed_x = w->packed;
+        g->packed_stride = w->packed_bytes;
+    }
+    sd_gemm_job job = {.gemm = g, .kernel = m->kernels->gemm[g->w->type], .panels = sd_matrix_panels(g->w->n)};
+    int64_t per_panel = (int64_t)g->rows * g->w->k * SD_PANEL;
+    if (sd_pool_size(m->pool) == 1 || per_panel * job.panels <= SERIAL_WORK) {
+        job.kernel(g, 0, job.panels);
+        return;
+    }
+    /* at least TASK_WORK each, and about eight tasks a worker, so that the last ones even out */
+    int64_t most = per_panel * job.panels / TASK_WORK + 1, wanted = 8 * (int64_t)sd_pool_size(m->pool);
+    int64_t tasks = most < wanted ? most : wanted;
+    tasks = tasks < job.panels ? tasks : job.panels;
+    job.panels_per_task = (int)((job.panels + tasks - 1) / tasks);
+    sd_pool_run(m->pool, (job.panels + job.panels_per_task - 1) / job.panels_per_task, gemm_task, &job);
+}
+
+static void linear(const sd_model *m, const sd_scratch *w, const sd_linear *l, const float *x, float *y,
+                   const float *residual, int rows, sd_activation act)
+{
+    run_gemm(m, w, &(sd_gemm){.w = &l->w, .x = x, .x_stride = (size_t)l->w.k, .y = y, .y_stride = (size_t)l->w.n,
+                              .rows = rows, .bias = l->bias, .residual = residual, .act = act});
 }
 
 static void norm_row(const sd_rows_job *job, int row, int worker)
@@ -128,7 +145,7 @@ static void embed(const sd_model *m, const sd_scratch *w, int tokens)
                        .width = m->config.embed, .row = embed_row};
     run_rows(&job);
     if (projected) {
-        linear(m, &m->project_in, w->embed, w->x, NULL, tokens, SD_ACT_NONE);
+        linear(m, w, &m->project_in, w->embed, w->x, NULL, tokens, SD_ACT_NONE);
     }
     job = (sd_rows_job){.model = m, .scratch = w, .dst = w->x, .rows = tokens, .width = m->config.hidden,
                         .row = add_position_row};
@@ -151,16 +168,25 @@ static void attention_task(void *context, int task, int worker)
     const sd_piece *piece = &w->piece[task / c->n_heads];
     int head = task % c->n_heads;
     size_t hd = (size_t)c->head_dim, hidden = (size_t)c->hidden, column = (size_t)head * hd;
-    float *keys = sd_kv_keys(&piece->row->kv, job->layer, head);
-    float *values = sd_kv_values(&piece->row->kv, job->layer, head);
+    void *keys = sd_kv_keys(&piece->row->kv, job->layer, head);
+    void *values = sd_kv_values(&piece->row->kv, job->layer, head);
     float *scores = w->scores + (size_t)worker * (size_t)c->max_positions;
+    const sd_kernels *k = job->model->kernels;
+    const float scale = job->model->attention_scale;
     for (int i = 0; i < piece->n; i++) {
         const float *qkv = w->qkv + (size_t)(piece->first + i) * 3 * hidden + column;
-        size_t at = (size_t)(piece->start + i) * hd;
-        memcpy(keys + at, qkv + hidden, hd * sizeof(float));
-        memcpy(values + at, qkv + 2 * hidden, hd * sizeof(float));
-        job->model->kernels->attention(w->attn + (size_t)(piece->first + i) * hidden + column, qkv, keys, values,
-                                       scores, piece->start + i + 1, c->head_dim, job->model->attention_scale);
+        float *out = w->attn + (size_t)(piece->first + i) * hidden + column;
+        const int n = piece->start + i + 1;
+        const size_t at = (size_t)(n - 1) * hd;
+        if (job->model->kv == SD_KV_F16) {
+            k->to_f16((uint16_t *)keys + at, qkv + hidden, hd);
+            k->to_f16((uint16_t *)values + at, qkv + 2 * hidden, hd);
+            k->attention_f16(out, qkv, keys, values, scores, n, c->head_dim, scale);
+        } else {
+            memcpy((float *)keys + at, qkv + hidden, hd * sizeof(float));
+            memcpy((float *)values + at, qkv + 2 * hidden, hd * sizeof(float));
+            k->attention(out, qkv, keys, values, scores, n, c->head_dim, scale);
+        }
     }
 }
 
@@ -189,12 +215,12 @@ static void attention(const sd_model *m, const sd_scratch *w, int layer, int pie
 static void feed_forward(const sd_model *m, const sd_layer *layer, const sd_scratch *w, const float *in, int tokens)
 {
     bool relu = m->config.activation == SD_MLP_RELU;
-    linear(m, &layer->fc1, in, w->ffn, NULL, tokens, relu ? SD_ACT_RELU : SD_ACT_NONE);
+    linear(m, w, &layer->fc1, in, w->ffn, NULL, tokens, relu ? SD_ACT_RELU : SD_ACT_NONE);
     if (!relu) {
         run_rows(&(sd_rows_job){.model = m, .dst = w->ffn, .rows = tokens, .width = m->config.ffn,
                                 .row = activate_row});
     }
-    linear(m, &layer->fc2, w->ffn, w->x, w->x, tokens, SD_ACT_NONE);
+    linear(m, w, &layer->fc2, w->ffn, w->x, w->x, tokens, SD_ACT_NONE);
 }
 
 static void run_layer(const sd_model *m, const sd_scratch *w, int l, int pieces, int tokens)
@@ -205,9 +231,9 @@ static void run_layer(const sd_model *m, const sd_scratch *w, int l, int pieces,
         layernorm(m, &layer->attn_norm, w->norm, w->x, tokens);
         in = w->norm;
     }
-    linear(m, &layer->qkv, in, w->qkv, NULL, tokens, SD_ACT_NONE);
+    linear(m, w, &layer->qkv, in, w->qkv, NULL, tokens, SD_ACT_NONE);
     attention(m, w, l, pieces, tokens);
-    linear(m, &layer->out, w->attn, w->x, w->x, tokens, SD_ACT_NONE);
+    linear(m, w, &layer->out, w->attn, w->x, w->x, tokens, SD_ACT_NONE);
     if (m->config.pre_norm) {
         layernorm(m, &layer->ffn_norm, w->norm, w->x, tokens);
         feed_forward(m, layer, w, w->norm, tokens);
@@ -236,11 +262,11 @@ static void head(const sd_model *m, const sd_scratch *w, int n_pieces, int outpu
     }
     const float *in = w->last;
     if (m->project_out.w.data) {
-        linear(m, &m->project_out, w->last, w->narrow, NULL, outputs, SD_ACT_NONE);
+        linear(m, w, &m->project_out, w->last, w->narrow, NULL, outputs, SD_ACT_NONE);
         in = w->narrow;
     }
-    run_gemm(m, &(sd_gemm){.w = &m->head, .x = in, .x_stride = (size_t)m->config.embed, .y = w->logits,
-                           .y_stride = (size_t)m->config.vocab, .rows = outputs});
+    run_gemm(m, w, &(sd_gemm){.w = &m->head, .x = in, .x_stride = (size_t)m->config.embed, .y = w->logits,
+                              .y_stride = (size_t)m->config.vocab, .rows = outputs});
 }
 
 void sd_forward(sd_session *s, int n_pieces, int tokens, int outputs)

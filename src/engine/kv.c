@@ -12,26 +12,30 @@ int sd_kv_layer_positions(const sd_schedule *schedule, int layer, int n_prompt, 
     return prompt + sd_schedule_layer_steps(schedule, layer, max_tokens - 1);
 }
 
-static size_t layer_floats(int positions, int n_heads, int head_dim)
+static size_t element_size(const sd_kv_shape *shape)
 {
-    return 2 * (size_t)positions * (size_t)n_heads * (size_t)head_dim;
+    return shape->type == SD_KV_F16 ? sizeof(uint16_t) : sizeof(float);
 }
 
-size_t sd_kv_plan(const sd_schedule *schedule, int n_layers, int n_heads, int head_dim, int n_prompt, int max_tokens)
+static size_t layer_elements(const sd_kv_shape *shape, int positions)
 {
-    size_t floats = 0;
-    for (int l = 0; l < n_layers; l++) {
-        floats += layer_floats(sd_kv_layer_positions(schedule, l, n_prompt, max_tokens), n_heads, head_dim);
+    return 2 * (size_t)positions * (size_t)shape->n_heads * (size_t)shape->head_dim;
+}
+
+size_t sd_kv_plan(const sd_kv_shape *shape, const sd_schedule *schedule, int n_prompt, int max_tokens)
+{
+    size_t elements = 0;
+    for (int l = 0; l < shape->n_layers; l++) {
+        elements += layer_elements(shape, sd_kv_layer_positions(schedule, l, n_prompt, max_tokens));
     }
-    return floats * sizeof(float);
+    return elements * element_size(shape);
 }
 
-int sd_kv_create(sd_kv *kv, const sd_schedule *schedule, int n_layers, int n_heads, int head_dim, int n_prompt,
-                 int max_tokens, sd_error *err)
+int sd_kv_create(sd_kv *kv, const sd_kv_shape *shape, const sd_schedule *schedule, int n_prompt, int max_tokens,
+                 sd_error *err)
 {
-    *kv = (sd_kv){.n_layers = n_layers, .n_heads = n_heads, .head_dim = head_dim};
-    kv->bytes = sd_kv_plan(schedule, n_layers, n_heads, head_dim, n_prompt, max_tokens);
-    kv->layers = sd_calloc((size_t)n_layers, sizeof *kv->layers);
+    *kv = (sd_kv){.shape = *shape, .bytes = sd_kv_plan(shape, schedule, n_prompt, max_tokens)};
+    kv->layers = sd_calloc((size_t)shape->n_layers, sizeof *kv->layers);
     kv->data = sd_malloc_aligned(kv->bytes, 1);
     if (!kv->layers || !kv->data) {
         size_t bytes = kv->bytes;
@@ -42,10 +46,10 @@ int sd_kv_create(sd_kv *kv, const sd_schedule *schedule, int n_layers, int n_hea
                        bytes, n_prompt, max_tokens);
     }
     size_t offset = 0;
-    for (int l = 0; l < n_layers; l++) {
+    for (int l = 0; l < shape->n_layers; l++) {
         int cap = sd_kv_layer_positions(schedule, l, n_prompt, max_tokens);
         kv->layers[l] = (sd_kv_layer){.cap = cap, .offset = offset};
-        offset += layer_floats(cap, n_heads, head_dim);
+        offset += layer_elements(shape, cap);
     }
     return SD_OK;
 }
@@ -57,14 +61,14 @@ void sd_kv_clear(sd_kv *kv)
     *kv = (sd_kv){0};
 }
 
-float *sd_kv_keys(const sd_kv *kv, int layer, int head)
+/* block: heads before this one, the keys' first */
+static void *head_block(const sd_kv *kv, int layer, int block)
 {
     const sd_kv_layer *l = &kv->layers[layer];
-    return kv->data + l->offset + (size_t)head * (size_t)l->cap * (size_t)kv->head_dim;
+    size_t elements = l->offset + (size_t)block * (size_t)l->cap * (size_t)kv->shape.head_dim;
+    return kv->data + elements * element_size(&kv->shape);
 }
 
-float *sd_kv_values(const sd_kv *kv, int layer, int head)
-{
-    const sd_kv_layer *l = &kv->layers[layer];
-    return kv->data + l->offset + (size_t)(kv->n_heads + head) * (size_t)l->cap * (size_t)kv->head_dim;
-}
+void *sd_kv_keys(const sd_kv *kv, int layer, int head) { return head_block(kv, layer, head); }
+
+void *sd_kv_values(const sd_kv *kv, int layer, int head) { return head_block(kv, layer, kv->shape.n_heads + head); }

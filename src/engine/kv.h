@@ -14,28 +14,33 @@
 
 typedef struct sd_kv_layer {
     int len, cap;   /* positions held, positions planned */
-    size_t offset;  /* floats from the start of data: keys [heads][cap][head_dim], then values likewise */
+    size_t offset;  /* elements from the start of data: keys [heads][cap][head_dim], then values likewise */
 } sd_kv_layer;
 
+typedef struct sd_kv_shape {
+    int n_layers, n_heads, head_dim;
+    sd_kv_type type; /* SD_KV_F32 or SD_KV_F16 */
+} sd_kv_shape;
+
 typedef struct sd_kv {
-    float *data;         /* one block, 64-byte aligned */
+    char *data;          /* one block, 64-byte aligned, of f32 or f16 elements */
     size_t bytes;        /* of data: the planned size exactly */
     sd_kv_layer *layers; /* [n_layers] */
-    int n_layers, n_heads, head_dim;
+    sd_kv_shape shape;
 } sd_kv;
 
 /* Positions that layer l of a row will hold. schedule NULL: all layers. The last token generated is never fed. */
 int sd_kv_layer_positions(const sd_schedule *schedule, int layer, int n_prompt, int max_tokens);
 
-/* Bytes of a row's cache: the sum over layers of positions * 2 * n_heads * head_dim floats. */
-size_t sd_kv_plan(const sd_schedule *schedule, int n_layers, int n_heads, int head_dim, int n_prompt, int max_tokens);
+/* Bytes of a row's cache: the sum over layers of positions * 2 * n_heads * head_dim elements. */
+size_t sd_kv_plan(const sd_kv_shape *shape, const sd_schedule *schedule, int n_prompt, int max_tokens);
 
-int sd_kv_create(sd_kv *kv, const sd_schedule *schedule, int n_layers, int n_heads, int head_dim, int n_prompt,
-                 int max_tokens, sd_error *err);
+int sd_kv_create(sd_kv *kv, const sd_kv_shape *shape, const sd_schedule *schedule, int n_prompt, int max_tokens,
+                 sd_error *err);
 void sd_kv_clear(sd_kv *kv); /* tolerates {0} */
 
-/* Keys and values of one head of one layer: [cap, head_dim]. */
-float *sd_kv_keys(const sd_kv *kv, int layer, int head);
-float *sd_kv_values(const sd_kv *kv, int layer, int head);
+/* Keys and values of one head of one layer: [cap, head_dim] elements of the cache's type. */
+void *sd_kv_keys(const sd_kv *kv, int layer, int head);
+void *sd_kv_values(const sd_kv *kv, int layer, int head);
 
 #endif

@@ -9,12 +9,28 @@ void sd_scratch_clear(sd_scratch *w)
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) {
         sd_free_aligned(*arrays[i]);
     }
+    sd_free_aligned(w->packed);
     sd_free(w->piece);
     sd_free(w->bucket);
     sd_free(w->token_id);
     sd_free(w->token_pos);
     sd_free(w->output_of);
     *w = (sd_scratch){0};
+}
+
+/* The widest packed input of any product. */
+static size_t packed_bytes(const sd_model *model)
+{
+    const sd_config *c = &model->config;
+    const int widths[] = {c->hidden, c->ffn, c->embed};
+    const sd_wtype types[] = {model->layers[0].qkv.w.type, model->head.type};
+    size_t most = 0;
+    for (size_t i = 0; i < 6; i++) {
+        const sd_wtype type = types[i % 2];
+        const size_t bytes = model->kernels->pack_input[type] ? sd_input_bytes(type, widths[i / 2]) : 0;
+        most = bytes > most ? bytes : most;
+    }
+    return most;
 }
 
 static int allocate(sd_scratch *w, const sd_model *model, sd_error *err)
@@ -40,6 +56,9 @@ static int allocate(sd_scratch *w, const sd_model *model, sd_error *err)
         ok = ok && *floats[i].array;
         bytes += n * sizeof(float);
     }
+    w->packed_bytes = packed_bytes(model);
+    w->packed = sd_malloc_aligned(tokens > outputs ? tokens : outputs, w->packed_bytes);
+    ok = ok && w->packed;
     size_t pieces = (size_t)w->pieces;
     w->piece = sd_malloc(pieces, sizeof *w->piece);
     w->output_of = sd_malloc(pieces, sizeof *w->output_of);

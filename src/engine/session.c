@@ -33,6 +33,12 @@ void sd_session_free(sd_session *s)
     }
 }
 
+sd_kv_shape sd_model_kv_shape(const sd_model *m)
+{
+    const sd_config *c = &m->config;
+    return (sd_kv_shape){.n_layers = c->n_layers, .n_heads = c->n_heads, .head_dim = c->head_dim, .type = m->kv};
+}
+
 static int check_row(const sd_session *s, int n_prompt, int max_tokens, const sd_schedule *schedule, sd_error *err)
 {
     const sd_config *c = &s->model->config;
@@ -75,9 +81,9 @@ int sd_session_add(sd_session *s, int n_prompt, int max_tokens, const sd_schedul
     if (r == s->max_rows) {
         return sd_fail(err, SD_ERR_LIMIT, "all %d rows of the session are in use", s->max_rows);
     }
-    const sd_config *c = &s->model->config;
+    const sd_kv_shape shape = sd_model_kv_shape(s->model);
     sd_row fresh = {.open = true, .n_prompt = n_prompt, .max_tokens = max_tokens, .schedule = schedule};
-    rc = sd_kv_create(&fresh.kv, schedule, c->n_layers, c->n_heads, c->head_dim, n_prompt, max_tokens, err);
+    rc = sd_kv_create(&fresh.kv, &shape, schedule, n_prompt, max_tokens, err);
     if (rc != SD_OK) {
         return rc;
     }
@@ -126,7 +132,8 @@ size_t sd_kv_planned_bytes(const sd_model *model, int n_prompt, int max_tokens, 
         (schedule && sd_schedule_n_layers(schedule) != c->n_layers)) {
         return 0;
     }
-    return sd_kv_plan(schedule, c->n_layers, c->n_heads, c->head_dim, n_prompt, max_tokens);
+    const sd_kv_shape shape = sd_model_kv_shape(model);
+    return sd_kv_plan(&shape, schedule, n_prompt, max_tokens);
 }
 
 int64_t sd_session_layers_run(const sd_session *s, int row) { return s->rows[row].layers_run; }

@@ -42,6 +42,8 @@ typedef struct sd_scratch {
     float *narrow;  /* [outputs, embed], only with projections */
     float *logits;  /* [outputs, vocab] */
     float *scores;  /* [workers, max_positions] */
+    char *packed;   /* [tokens] the inputs of a product in the form of its weights, packed_bytes apart */
+    size_t packed_bytes;
     sd_piece *piece;   /* [pieces] */
     int *bucket;       /* [n_layers + 2] counting sort by budget */
     int *token_id, *token_pos; /* [tokens] */
@@ -57,6 +59,8 @@ struct sd_session {
     size_t kv_bytes;
     uint64_t pass;
 };
+
+sd_kv_shape sd_model_kv_shape(const sd_model *model);
 
 /* Makes room for a pass; allocates only when a pass is larger than any before. */
 int sd_scratch_reserve(sd_scratch *scratch, const sd_model *model, int tokens, int outputs, int pieces, sd_error *err);

@@ -137,8 +137,8 @@ typedef struct sd_kernels {
                       float scale);
 
     /* The same over keys and values held as f16; what is computed is f32. */
-    void (*attention_f16)(float *out, const float *q, const uint16_t *k, const uint16_t *v, float *scores, int n, int hd,
-                          float scale);
+    void (*attention_f16)(float *out, const float *q, const uint16_t *k, const uint16_t *v, float *scores, int n,
+                          int hd, float scale);
 
     void (*to_f16)(uint16_t *dst, const float *src, size_t n); /* nearest, ties to even */
 

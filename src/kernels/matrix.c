@@ -155,7 +155,7 @@ static double q4_error(const float *x, int n, float scale)
 }
 
 /* The value of largest magnitude at -8 or 7, or a little inside: what the ends lose the others may gain. A negative
- * scale would serve a block whose largest value is positive; it is excluded to keep the sign of a scale out of kernels. */
+ * scale would serve a block whose largest value is positive; it is left out to keep its sign out of the kernels. */
 static float q4_scale(const float *x, int n)
 {
     static const float divisors[] = {8.0f, 7.6f, 7.2f, 6.8f, 7.0f, 6.5f, 8.4f};

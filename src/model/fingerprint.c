@@ -20,8 +20,10 @@ static uint64_t hash_matrix(uint64_t hash, const sd_matrix *m)
 uint64_t sd_model_fingerprint(const sd_model *m)
 {
     const sd_config *c = &m->config;
-    const int facts[] = {c->n_layers, c->hidden, c->n_heads, c->ffn, c->vocab, c->embed, c->max_positions, c->pre_norm,
-                         c->final_norm, c->bias, c->norm_affine, c->tied, (int)c->activation, (int)m->weights};
+    const int facts[] = {
+        c->n_layers, c->hidden, c->n_heads, c->ffn, c->vocab, c->embed, c->max_positions, c->pre_norm, c->final_norm,
+        c->bias, c->norm_affine, c->tied, (int)c->activation, (int)m->weights, (int)m->head_weights, (int)m->kv,
+    };
     uint64_t hash = sd_hash(SD_HASH_START, facts, sizeof facts);
     hash = hash_matrix(hash, &m->embed);
     hash = hash_matrix(hash, &m->head);

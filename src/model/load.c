@@ -41,19 +41,32 @@ typedef struct sd_loader {
     sd_error *err;
 } sd_loader;
 
-static int load_matrix(sd_loader *ld, sd_matrix *dst, const sd_tensor *const *parts, int n_parts)
+static sd_wtype matrix_type(sd_weight_type weights)
+{
+    switch (weights) {
+    case SD_WEIGHTS_BF16: return SD_W_BF16;
+    case SD_WEIGHTS_Q8: return SD_W_Q8;
+    case SD_WEIGHTS_Q4: return SD_W_Q4;
+    default: return SD_W_F32;
+    }
+}
+
+static int load_matrix(sd_loader *ld, sd_matrix *dst, sd_weight_type weights, const sd_tensor *const *parts,
+                       int n_parts)
 {
     const sd_tensor *t = parts[0];
     int k = (int)t->shape[1];
-    sd_wtype type = ld->model->weights == SD_WEIGHTS_BF16 ? SD_W_BF16 : SD_W_F32;
+    sd_wtype type = matrix_type(weights);
     *dst = (sd_matrix){.type = type, .n = n_parts * (int)t->shape[0], .k = k};
     size_t bytes = sd_matrix_bytes(type, dst->n, k);
     dst->data = sd_malloc_aligned(bytes, 1);
     if (!dst->data) {
         return sd_fail(ld->err, SD_ERR_MEMORY, "out of memory: %zu bytes for tensor \"%s\"%s", bytes, t->name,
-                       type == SD_W_F32 ? "; --weights bf16 needs half as much" : "");
+                       type == SD_W_F32    ? "; --weights bf16 needs half as much, q8 a quarter"
+                       : type == SD_W_BF16 ? "; --weights q8 needs half as much"
+                                           : "");
     }
-    if (dst->n % SD_PANEL || k % 2) {
+    if (dst->n % SD_PANEL || k % SD_BLOCK) {
         memset(dst->data, 0, bytes); /* padding is computed with */
     }
     sd_pack_job job = {.dst = dst, .n_parts = n_parts, .part_rows = (int)t->shape[0], .scratch = ld->scratch};
@@ -88,7 +101,7 @@ static int load_vector(sd_loader *ld, float **dst, const sd_tensor *const *parts
 static int load_linear(sd_loader *ld, sd_linear *dst, const sd_tensor *const *w, const sd_tensor *const *bias,
                        int n_parts)
 {
-    int rc = load_matrix(ld, &dst->w, w, n_parts);
+    int rc = load_matrix(ld, &dst->w, ld->model->weights, w, n_parts);
     return rc == SD_OK ? load_vector(ld, &dst->bias, bias, n_parts) : rc;
 }
 
@@ -127,17 +140,17 @@ static int load_global(sd_loader *ld)
 {
     sd_model *m = ld->model;
     const sd_tensor *const *t = ld->binding->global;
-    int rc = load_matrix(ld, &m->embed, &t[SD_SLOT_EMBED], 1);
+    int rc = load_matrix(ld, &m->embed, m->head_weights, &t[SD_SLOT_EMBED], 1);
     if (rc == SD_OK && t[SD_SLOT_HEAD]) {
-        rc = load_matrix(ld, &m->head, &t[SD_SLOT_HEAD], 1);
+        rc = load_matrix(ld, &m->head, m->head_weights, &t[SD_SLOT_HEAD], 1);
     } else {
         m->head = m->embed;
     }
     if (rc == SD_OK && t[SD_SLOT_PROJECT_IN]) {
-        rc = load_matrix(ld, &m->project_in.w, &t[SD_SLOT_PROJECT_IN], 1);
+        rc = load_matrix(ld, &m->project_in.w, m->weights, &t[SD_SLOT_PROJECT_IN], 1);
     }
     if (rc == SD_OK && t[SD_SLOT_PROJECT_OUT]) {
-        rc = load_matrix(ld, &m->project_out.w, &t[SD_SLOT_PROJECT_OUT], 1);
+        rc = load_matrix(ld, &m->project_out.w, m->weights, &t[SD_SLOT_PROJECT_OUT], 1);
     }
     if (rc == SD_OK) {
         rc = load_vector(ld, &m->positions, &t[SD_SLOT_POSITIONS], 1);
@@ -170,27 +183,50 @@ static int load_weights(sd_model *m, const sd_binding *binding, sd_error *err)
     return rc;
 }
 
-/* Linux grants memory it does not have and kills the process later: refuse here what the machine cannot hold. */
-static int check_memory(const sd_config *c, sd_weight_type weights, sd_error *err)
+static double bytes_a_weight(sd_weight_type weights)
 {
-    double layer = 4.0 * c->hidden * c->hidden + 2.0 * c->hidden * c->ffn;
-    double params = c->n_layers * layer + (double)c->vocab * c->embed * (c->tied ? 1 : 2);
-    double bytes = params * (weights == SD_WEIGHTS_BF16 ? 2 : 4);
-    double physical = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGE_SIZE);
-    if (physical > 0 && bytes > physical) {
-        return sd_fail(err, SD_ERR_MEMORY, "the weights need %.1f GB as %s, this machine has %.1f GB%s", bytes * 1e-9,
-                       weights == SD_WEIGHTS_BF16 ? "bf16" : "f32", physical * 1e-9,
-                       weights == SD_WEIGHTS_F32 && bytes / 2 < physical ? "; try --weights bf16" : "");
-    }
-    return SD_OK;
+    const sd_wtype type = matrix_type(weights);
+    return (double)sd_matrix_bytes(type, SD_PANEL, SD_BLOCK) / (SD_PANEL * SD_BLOCK);
 }
 
-static sd_weight_type choose_weights(sd_weight_type wanted, const sd_binding *binding)
+/* Linux grants memory it does not have and kills the process later: refuse here what the machine cannot hold. */
+static int check_memory(const sd_model *m, sd_error *err)
 {
-    if (wanted != SD_WEIGHTS_AUTO) {
-        return wanted;
+    const sd_config *c = &m->config;
+    double layer = 4.0 * c->hidden * c->hidden + 2.0 * c->hidden * c->ffn;
+    double head = (double)c->vocab * c->embed * (c->tied ? 1 : 2);
+    double bytes = c->n_layers * layer * bytes_a_weight(m->weights) + head * bytes_a_weight(m->head_weights);
+    double physical = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGE_SIZE);
+    if (physical <= 0 || bytes <= physical) {
+        return SD_OK;
     }
-    return binding->layers[SD_SLOT_FC1 - SD_SLOT_LAYER]->dtype == SD_DTYPE_BF16 ? SD_WEIGHTS_BF16 : SD_WEIGHTS_F32;
+    static const sd_weight_type smaller[] = {SD_WEIGHTS_BF16, SD_WEIGHTS_Q8, SD_WEIGHTS_Q4};
+    const char *advice = NULL;
+    for (size_t i = 0; i < sizeof smaller / sizeof *smaller && !advice; i++) {
+        const double less = (c->n_layers * layer + head) * bytes_a_weight(smaller[i]);
+        advice = less < physical ? sd_weights_name(smaller[i]) : NULL;
+    }
+    return sd_fail(err, SD_ERR_MEMORY, "the weights need %.1f GB as %s, this machine has %.1f GB%s%s", bytes * 1e-9,
+                   sd_weights_name(m->weights), physical * 1e-9, advice ? "; try --weights " : "",
+                   advice ? advice : "");
+}
+
+const char *sd_weights_name(sd_weight_type weights)
+{
+    return weights == SD_WEIGHTS_AUTO ? "auto" : sd_wtype_name(matrix_type(weights));
+}
+
+static void choose_types(sd_model *m, const sd_model_options *options, const sd_binding *binding)
+{
+    m->weights = options->weights;
+    if (m->weights == SD_WEIGHTS_AUTO) {
+        const sd_dtype stored = binding->layers[SD_SLOT_FC1 - SD_SLOT_LAYER]->dtype;
+        m->weights = stored == SD_DTYPE_BF16 ? SD_WEIGHTS_BF16 : SD_WEIGHTS_F32;
+    }
+    m->head_weights = options->head != SD_WEIGHTS_AUTO    ? options->head
+                      : m->weights == SD_WEIGHTS_Q4 ? SD_WEIGHTS_Q8
+                                                    : m->weights;
+    m->kv = options->kv != SD_KV_AUTO ? options->kv : m->weights == SD_WEIGHTS_F32 ? SD_KV_F32 : SD_KV_F16;
 }
 
 static int load_from(sd_model *m, const char *dir, const sd_model_options *options, sd_error *err)
@@ -218,9 +254,9 @@ static int load_from(sd_model *m, const char *dir, const sd_model_options *optio
     if (rc != SD_OK) {
         (void)sd_fail_prefix(err, rc, "%s", dir);
     } else {
-        m->weights = choose_weights(options->weights, &binding);
+        choose_types(m, options, &binding);
         m->attention_scale = 1.0f / sqrtf((float)m->config.head_dim);
-        rc = check_memory(&m->config, m->weights, err);
+        rc = check_memory(m, err);
         if (rc == SD_OK) {
             rc = load_weights(m, &binding, err);
         }
@@ -240,10 +276,12 @@ int sd_model_load(sd_model **out, const char *dir, const sd_model_options *optio
         sd_model_options_default(&defaults);
         options = &defaults;
     }
-    if (options->threads < 0 || (unsigned)options->weights > SD_WEIGHTS_BF16) {
+    if (options->threads < 0 || (unsigned)options->weights > SD_WEIGHTS_Q4 ||
+        (unsigned)options->head > SD_WEIGHTS_Q4 || (unsigned)options->kv > SD_KV_F16) {
         return sd_fail(err, SD_ERR_ARG,
-                       "model options: threads %d, weights %d; expected threads >= 0 and one of SD_WEIGHTS_*",
-                       options->threads, (int)options->weights);
+                       "model options: threads %d, weights %d, head %d, kv %d; expected threads >= 0, SD_WEIGHTS_* and "
+                       "SD_KV_*",
+                       options->threads, (int)options->weights, (int)options->head, (int)options->kv);
     }
     sd_model *m = sd_calloc(1, sizeof *m);
     if (!m) {
@@ -300,14 +338,14 @@ void sd_model_free(sd_model *m)
 void sd_model_get_info(const sd_model *m, sd_model_info *info)
 {
     const sd_config *c = &m->config;
-    sd_wtype type = m->embed.type;
+    const sd_wtype type = matrix_type(m->weights);
     size_t layer = sd_matrix_bytes(type, 3 * c->hidden, c->hidden) + sd_matrix_bytes(type, c->hidden, c->hidden) +
                    sd_matrix_bytes(type, c->ffn, c->hidden) + sd_matrix_bytes(type, c->hidden, c->ffn);
     *info = (sd_model_info){
         .arch = c->arch, .n_layers = c->n_layers, .hidden_size = c->hidden, .n_heads = c->n_heads,
         .head_dim = c->head_dim, .ffn_size = c->ffn, .vocab_size = c->vocab, .max_positions = c->max_positions,
         .bos_id = c->bos_id, .eos_id = c->eos_id, .pad_id = c->pad_id, .n_params = m->n_params,
-        .weight_bytes = m->weight_bytes, .layer_bytes = layer, .head_bytes = sd_matrix_bytes(type, c->vocab, c->embed),
-        .weights = m->weights, .threads = sd_pool_size(m->pool),
+        .weight_bytes = m->weight_bytes, .layer_bytes = layer,
+        .head_bytes = sd_matrix_bytes(m->head.type, c->vocab, c->embed), .weights = m->weights, .head = m->head_weights, .kv = m->kv, .threads = sd_pool_size(m->pool),
     };
 }

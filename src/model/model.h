@@ -52,7 +52,8 @@ typedef struct sd_layer {
 
 struct sd_model {
     sd_config config;
-    sd_weight_type weights;
+    sd_weight_type weights, head_weights; /* never AUTO */
+    sd_kv_type kv;                        /* never AUTO */
     const sd_kernels *kernels;
     sd_pool *pool;
     sd_matrix embed;       /* [vocab, embed] */
@@ -66,6 +67,8 @@ struct sd_model {
     int64_t n_params;
     size_t weight_bytes;
 };
+
+const char *sd_weights_name(sd_weight_type weights); /* "auto", "f32", "bf16", "q8", "q4" */
 
 /* Tells two models apart: a hash of the configuration and of a sample of every matrix, as held in memory. */
 uint64_t sd_model_fingerprint(const sd_model *model);

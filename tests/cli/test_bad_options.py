@@ -188,8 +188,11 @@ class Generate(Usage):
                          self.good("logits", TINY, "--ids", "2,3", "--threads", "0").out)
 
     def test_weights(self):
-        for value in ("", "f16", "F32", "int8"):
-            self.usage("logits", TINY, "--ids", "2", "--weights", value, says=('--weights "%s"' % value, "f32 or bf16"))
+        for value in ("", "F16", "F32", "int8"):
+            self.usage("logits", TINY, "--ids", "2", "--weights", value, says=('--weights "%s"' % value,
+                                                                                "f32, bf16, q8 or q4"))
+            self.usage("logits", TINY, "--ids", "2", "--head", value, says=('--head "%s"' % value, "q8 or q4"))
+            self.usage("logits", TINY, "--ids", "2", "--kv", value, says=('--kv "%s"' % value, "f32 or f16"))
 
 
 class Budgets(Usage):
@@ -313,16 +316,16 @@ class EveryOption(Case):
                 "--output": self.path("out.jsonl"), "--limit": "1", "--batch": "2", "--max-tokens": "2",
                 "--speedup": "2", "--schedule": "max=9", "--policy": "skipdecode", "--temperature": "1",
                 "--top-k": "3", "--top-p": "0.9", "--min-p": "0.1", "--repetition-penalty": "1.1",
-                "--seed": "18446744073709551615", "--stop": "x", "--weights": "bf16", "--threads": "1",
-                "--prefill-tokens": "2"
+                "--seed": "18446744073709551615", "--stop": "x", "--weights": "bf16", "--head": "q8",
+                "--kv": "f16", "--threads": "1", "--prefill-tokens": "2"
             },
             "plan": {
                 "--speedup": "2", "--schedule": "max=9", "--policy": "full", "--max-tokens": "9",
-                "--prompt-tokens": "5", "--plot": self.path("p.png")
+                "--prompt-tokens": "5", "--kv": "f16", "--plot": self.path("p.png")
             },
             "logits": {
                 "--ids": "2", "--forced": "3", "--speedup": "2", "--schedule": "max=9", "--policy": "full",
-                "--weights": "f32", "--threads": "2"
+                "--weights": "f32", "--head": "auto", "--kv": "f32", "--threads": "2"
             },
             "tokenize": {"--text": "a", "--input": texts},
             "info": {},

@@ -182,8 +182,8 @@ static void attention(float *out, const float *q, const float *k, const float *v
     }
 }
 
-static void attention_f16(float *out, const float *q, const uint16_t *k, const uint16_t *v, float *scores, int n, int hd,
-                          float scale)
+static void attention_f16(float *out, const float *q, const uint16_t *k, const uint16_t *v, float *scores, int n,
+                          int hd, float scale)
 {
     double sum = 0;
     float max = -INFINITY;
