@@ -346,6 +346,7 @@ void sd_model_get_info(const sd_model *m, sd_model_info *info)
         .head_dim = c->head_dim, .ffn_size = c->ffn, .vocab_size = c->vocab, .max_positions = c->max_positions,
         .bos_id = c->bos_id, .eos_id = c->eos_id, .pad_id = c->pad_id, .n_params = m->n_params,
         .weight_bytes = m->weight_bytes, .layer_bytes = layer,
-        .head_bytes = sd_matrix_bytes(m->head.type, c->vocab, c->embed), .weights = m->weights, .head = m->head_weights, .kv = m->kv, .threads = sd_pool_size(m->pool),
+        .head_bytes = sd_matrix_bytes(m->head.type, c->vocab, c->embed), .weights = m->weights,
+        .head = m->head_weights, .kv = m->kv, .threads = sd_pool_size(m->pool),
     };
 }

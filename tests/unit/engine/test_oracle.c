@@ -412,7 +412,9 @@ static void smaller_forms_are_near_the_naive_forward(void **state)
         sd_weight_type weights;
         sd_kv_type kv;
         double allowed;
-    } forms[] = {{SD_WEIGHTS_F32, SD_KV_F16, 2e-3}, {SD_WEIGHTS_Q8, SD_KV_F32, 0.06}, {SD_WEIGHTS_Q4, SD_KV_AUTO, 0.06}};
+    } forms[] = {
+        {SD_WEIGHTS_F32, SD_KV_F16, 2e-3}, {SD_WEIGHTS_Q8, SD_KV_F32, 0.06}, {SD_WEIGHTS_Q4, SD_KV_AUTO, 0.06},
+    };
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
         double worst = 0;
         for (size_t v = 0; v < sizeof variants / sizeof *variants; v++) {

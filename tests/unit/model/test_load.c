@@ -72,7 +72,8 @@ static void bf16_weights_are_rounded_matrices(void **state)
     (void)state;
     sd_tiny_model tiny = make(&(sd_tiny_options){.seed = 4, .hidden = 27, .embed = 11, .ffn = 31, .untied = true});
     logits exact = logits_of_tiny(&tiny);
-    sd_model *model = sd_tiny_load(&tiny, &(sd_model_options){.weights = SD_WEIGHTS_BF16, .kv = SD_KV_F32, .threads = 1});
+    const sd_model_options bf16 = {.weights = SD_WEIGHTS_BF16, .kv = SD_KV_F32, .threads = 1};
+    sd_model *model = sd_tiny_load(&tiny, &bf16);
     logits got = logits_of(model);
     sd_model_free(model);
     for (size_t i = 0; i < tiny.n; i++) {
