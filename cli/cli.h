@@ -100,15 +100,23 @@ int sd_model_flags_resolve(const sd_model_flags *flags, sd_model_options *option
 /* Options that choose a schedule. */
 typedef struct sd_schedule_flags {
     double speedup; /* 0: not given */
-    const char *schedule, *policy;
+    const char *schedule, *policy, *measure;
 } sd_schedule_flags;
 
 #define SD_SCHEDULE_OPTIONS(flags)                                                                                     \
-    {"speedup", "S", SD_OPTION_RATIO, &(flags).speedup, "run 1/S of the layers on average over the horizon"},          \
+    {"speedup", "S", SD_OPTION_RATIO, &(flags).speedup, "how much faster decoding is to be than at full depth"},       \
     {"schedule", "SPEC", SD_OPTION_STRING, &(flags).schedule,                                                          \
      "warmup=1,max=16,min=8,horizon=64,prompt=full; also budgets=24:16:8, ranking=0:23:22:..., full"},                 \
     {"policy", "NAME", SD_OPTION_STRING, &(flags).policy,                                                              \
      "full (default) or skipdecode (with --speedup or --schedule)"}
+
+/* For verbs that can measure the model. */
+#define SD_MEASURE_OPTION(flags)                                                                                       \
+    {"measure", "NAME", SD_OPTION_STRING, &(flags).measure,                                                            \
+     "what --speedup is a ratio of: wall (seconds, the default) or layers (a mean over the horizon)"}
+
+/* Whether the budget is to be chosen by the clock. by_default: what no --measure means. */
+int sd_schedule_flags_by_clock(const sd_schedule_flags *flags, bool by_default, bool *by_clock, sd_error *err);
 
 /* `options` holds the model's own defaults (warm-up, horizon, prompt) and becomes what the flags ask for. */
 int sd_schedule_flags_resolve(const sd_schedule_flags *flags, int n_layers, sd_schedule_options *options,

@@ -291,6 +291,19 @@ int sd_model_flags_resolve(const sd_model_flags *flags, sd_model_options *option
     return SD_OK;
 }
 
+int sd_schedule_flags_by_clock(const sd_schedule_flags *flags, bool by_default, bool *by_clock, sd_error *err)
+{
+    const char *measure = flags->measure;
+    *by_clock = (measure ? strcmp(measure, "wall") == 0 : by_default) && flags->speedup > 1;
+    if (measure && strcmp(measure, "wall") != 0 && strcmp(measure, "layers") != 0) {
+        return sd_fail(err, SD_ERR_ARG, "--measure \"%s\"; expected wall or layers", measure);
+    }
+    if (measure && flags->speedup == 0) {
+        return sd_fail(err, SD_ERR_ARG, "--measure says what --speedup is a ratio of; add --speedup S");
+    }
+    return SD_OK;
+}
+
 int sd_schedule_flags_resolve(const sd_schedule_flags *flags, int n_layers, sd_schedule_options *options, sd_error *err)
 {
     bool skip = flags->speedup != 0 || flags->schedule;

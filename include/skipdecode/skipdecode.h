@@ -154,6 +154,13 @@ SD_API void sd_schedule_options_default(sd_schedule_options *options); /* all la
 /* The preset for a target layer speedup: mean budget L/s, falling from 4/3 to 2/3 of it. speedup >= 1. */
 SD_API int sd_schedule_preset(sd_schedule_options *options, int n_layers, double speedup, sd_error *err);
 
+/* The same by the clock: the largest budget whose decode is predicted to take 1/speedup of full depth's seconds, for
+ * batches of `rows` rows with prompts of n_prompt tokens that decode `steps` steps. Measures the model on this machine,
+ * a second or two. *predicted below `speedup`: out of reach, and *options is the fastest there is. Keeps the warm-up,
+ * horizon (0: becomes `steps`), ranking and prompt of *options. */
+SD_API int sd_schedule_for_wall(sd_schedule_options *options, const sd_model *model, double speedup, int rows,
+                                int n_prompt, int steps, double *predicted, sd_error *err);
+
 /* Reads "warmup=1,max=16,min=8,horizon=64,prompt=full", "budgets=24:16:8", "ranking=0:23:22:..." or "full" into an
  * options struct, over what it holds. Its lists are then the struct's own: release them with sd_schedule_options_clear.
  * Lists of the caller's own are only lent, so they never go into a struct that is parsed into, preset or cleared. */

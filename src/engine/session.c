@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "src/engine/session.h"
 
+#include <string.h>
+
 #include "src/base/alloc.h"
 
 int sd_session_create(sd_session **out, const sd_model *model, int max_rows, sd_error *err)
@@ -94,6 +96,16 @@ int sd_session_add(sd_session *s, int n_prompt, int max_tokens, const sd_schedul
     }
     *row = r;
     return SD_OK;
+}
+
+void sd_session_assume_prompt(sd_session *s, int row)
+{
+    sd_row *r = &s->rows[row];
+    memset(r->kv.data, 0, r->kv.bytes);
+    for (int l = 0; l < s->model->config.n_layers; l++) {
+        r->kv.layers[l].len = r->kv.layers[l].cap < r->n_prompt ? r->kv.layers[l].cap : r->n_prompt;
+    }
+    r->pos = r->n_prompt;
 }
 
 /* The shared ranking must outlive the row it came from: hand it over to another row, or to none. */

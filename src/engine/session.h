@@ -69,6 +69,9 @@ void sd_scratch_clear(sd_scratch *scratch);
 /* The forward pass over n sorted pieces holding `tokens` tokens. Everything has been checked; cannot fail. */
 void sd_forward(sd_session *session, int n_pieces, int tokens, int outputs);
 
+/* For measurements: the row's prompt counts as read, its keys and values as zeros. Right after sd_session_add. */
+void sd_session_assume_prompt(sd_session *session, int row);
+
 int64_t sd_session_layers_run(const sd_session *session, int row); /* over the row's decode steps so far */
 
 #endif
