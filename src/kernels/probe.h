@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the machine can do at this moment: the speed at which it reads memory, and the most multiply-adds it does without
- * touching any. Both change from second to second on shared machines, so a measurement means most next to a probe taken
- * right before and right after it. Probes use what the processor has, whatever SKIPDECODE_CPU asks for. */
+ * What the machine can do at this moment: the speed at which it reads memory, and the most multiply-adds that it does
+ * without touching any. Both change from second to second on shared machines, so a measurement means most next to a
+ * probe taken right before and right after it. Probes use what the processor has, whatever SKIPDECODE_CPU asks for. */
 #ifndef SD_KERNELS_PROBE_H
 #define SD_KERNELS_PROBE_H
 
