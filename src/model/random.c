@@ -137,7 +137,7 @@ static int make_matrix(sd_maker *maker, sd_matrix *dst, sd_weight_type weights, 
     }
     const sd_panel_store *store = find_store(maker, dst);
     if (!store) {
-        return maker->err ? maker->err->code : SD_ERR_MEMORY;
+        return SD_ERR_MEMORY;
     }
     sd_copy_job job = {.store = store, .dst = dst, .panel_bytes = sd_matrix_bytes(dst->type, 1, k),
                        .seed = mix(maker->seed, ++maker->made)};
