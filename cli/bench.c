@@ -144,8 +144,8 @@ static int choose_lengths(sd_bench *bench, sd_bench_flags *f, sd_error *err)
     f->repeat = f->repeat ? f->repeat : f->quick ? QUICK_REPEAT : DEFAULT_REPEAT;
     if (f->n_gen < 2 || f->n_prompt > positions || f->n_gen - 1 > positions - f->n_prompt) {
         return sd_fail(err, SD_ERR_ARG,
-                       "--prompt %d and --gen %d: expected a --gen of at least 2, and together at most the %d positions "
-                       "of %s + 1",
+                       "--prompt %d and --gen %d: expected a --gen of at least 2, and together at most the %d "
+                       "positions of %s + 1",
                        f->n_prompt, f->n_gen, positions, bench->name);
     }
     return SD_OK;

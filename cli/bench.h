@@ -21,7 +21,7 @@ typedef struct sd_bench_flags {
     bool json, quick;
 } sd_bench_flags;
 
-/* One repetition of one line. Full depth runs twice in a repetition, first and last, and this is the mean of the two. */
+/* One repetition of one line. Full depth runs twice in it, first and last, and this is the mean of the two. */
 typedef struct sd_repetition {
     double prefill_seconds, decode_seconds;
     double probe_gbps; /* read probe: the mean of right before and right after */

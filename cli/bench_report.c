@@ -130,24 +130,25 @@ int sd_bench_print_head(const sd_bench *bench, sd_error *err)
         return SD_OK;
     }
     printf("%s%s\n", bench->name, f->shape ? ", random weights: speed only, its text would mean nothing" : "");
-    printf("  weights   %s, head %s, keys and values %s: %.4g MB, %.4g MB a layer, %.4g MB the head; %s in %.1f s\n",
+    printf("  weights   %s, head %s, keys and values %s: %.4g MB, %.4g a layer, %.4g the head; %s in %.1f s\n",
            sd_weights_name(info->weights), sd_weights_name(info->head), info->kv == SD_KV_F16 ? "f16" : "f32",
            (double)info->weight_bytes * 1e-6, (double)info->layer_bytes * 1e-6, (double)info->head_bytes * 1e-6,
            f->shape ? "made" : "loaded", bench->load_seconds);
     printf("  machine   %d thread%s, %s kernels\n", info->threads, info->threads == 1 ? "" : "s", sd_cpu_level());
-    printf("  a row     %d prompt tokens and %d generated, given, not sampled; %d repetitions\n", f->n_prompt, f->n_gen,
-           f->repeat);
-    printf("  columns   median (min-max). GB/s: weights that decode streams, beside the read probe. Gop/s: multiply-adds of\n"
-           "            decode (one is two), beside the %s peak. Speedups over 1x: layers, decode seconds, request seconds.\n"
-           "            MB: weights, caches and activations as planned%s, and the largest resident size\n",
-           sd_peak_name(bench->peak), bench->probe_array ? " with the probe's array" : "");
+    printf("  a row     %d prompt tokens and %d generated, given, not sampled; %d repetition%s\n", f->n_prompt, f->n_gen,
+           f->repeat, f->repeat == 1 ? "" : "s");
+    printf("  columns   median (min-max). GB/s: weights that decode streams, and their share of the read probe.\n"
+           "            Gop/s: multiply-adds of decode (one is two), and their share of the %s peak. Speedups over 1x:\n"
+           "            layers, decode seconds, request seconds. MB: weights, caches, activations%s as planned, and\n"
+           "            the largest resident size\n",
+           sd_peak_name(bench->peak), bench->probe_array ? " and the probe's array" : "");
     return SD_OK;
 }
 
 static void print_columns(void)
 {
-    printf("\nbatch target  prefill tok/s        decode tok/s           GB/s read    Gop/s peak  layers decode request"
-           "  planned resident\n");
+    printf("\n%-14s%-21s%-23s%s\n", "batch target", "prefill tok/s", "decode tok/s",
+           "GB/s read    Gop/s peak  layers decode request  planned resident");
 }
 
 static void print_spread(sd_spread s, int width)
@@ -254,7 +255,8 @@ static int print_json(const sd_bench *bench, const sd_bench_line *line, sd_error
     const sd_bench_flags *f = bench->flags;
     const sd_model_info *info = &bench->info;
     json_t *o = json_pack(
-        "{s:o, s:b, s:s, s:s, s:s, s:s, s:i, s:i, s:f, s:s, s:s, s:i, s:i, s:i, s:f, s:o, s:I, s:I, s:I, s:I, s:f, s:s}",
+        "{s:o, s:b, s:s, s:s, s:s, s:s, s:i, s:i, s:f, s:s, s:s, s:i, s:i, s:i, s:f, s:o, s:I, s:I, s:I, s:I, s:f, "
+        "s:s}",
         "shape", sd_cli_json_path(bench->name), "random_weights", f->shape != NULL, "weights",
         sd_weights_name(info->weights), "head", sd_weights_name(info->head), "kv",
         info->kv == SD_KV_F16 ? "f16" : "f32", "cpu_level", sd_cpu_level(), "threads", info->threads, "batch",
@@ -310,6 +312,12 @@ int sd_bench_print(const sd_bench *bench, int batch, sd_error *err)
 
 /* ---- the plot: tokens a second and speedup against the budget ---- */
 
+static double layers_metric(const sd_bench *b, const sd_bench_line *l, const sd_repetition *r)
+{
+    (void)r;
+    return layer_speedup(b, l);
+}
+
 static void write_series(const sd_bench *bench, FILE *to, int batch, sd_bench_metric metric)
 {
     for (int i = 0; i < bench->n_targets; i++) {
@@ -337,15 +345,15 @@ static void write_plot(const void *context, FILE *to)
     for (int b = 0; b < bench->n_batches; b++) {
         write_series(bench, to, b, decode_tps);
     }
-    fprintf(to, "unset logscale y\nset yrange [0:*]\nset ylabel 'speedup over full depth'\n"
-                "plot %d / x with lines dt 2 lc rgb '#888888' title 'layers'",
-            bench->config.n_layers);
+    fputs("unset logscale y\nset yrange [0:*]\nset ylabel 'speedup over full depth'\n"
+          "plot '-' using 1:2 with linespoints lw 1 lc rgb '#888888' title 'layers'", to);
     for (int b = 0; b < bench->n_batches; b++) {
         fprintf(to, ", '-' using 1:2 with linespoints lw 2 lt %d title 'batch %d, decode'", b + 1, bench->batches[b]);
         fprintf(to, ", '-' using 1:2 with linespoints lw 1 dt 3 lt %d title 'batch %d, request'", b + 1,
                 bench->batches[b]);
     }
     fputs("\n", to);
+    write_series(bench, to, 0, layers_metric);
     for (int b = 0; b < bench->n_batches; b++) {
         write_series(bench, to, b, wall_speedup);
         write_series(bench, to, b, request_speedup);

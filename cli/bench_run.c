@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Measuring. The speed of memory changes from second to second on shared machines, so that all targets take turns within
- * each repetition, with full depth first and last, and each run stands between two probes. */
+ * Measuring. The speed of memory changes from second to second on shared machines, so that all targets take turns
+ * within each repetition, with full depth first and last, and each run stands between two probes. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdio.h>

@@ -1,16 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * gnuplot reads data and commands from its standard input and writes the picture to its standard output, so that no file
- * name has to be quoted for it. */
+ * gnuplot reads data and commands from its standard input and writes the picture to its standard output, so that no
+ * file name has to be quoted for it. */
 #include "cli/gnuplot.h"
 
 #include <fcntl.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "src/base/alloc.h"
 #include "src/base/file.h"
 
 typedef struct sd_drawing {
@@ -78,26 +76,9 @@ int sd_gnuplot(const char *path, void (*write)(const void *context, FILE *to), c
     return rc;
 }
 
-static int check_directory(const char *path, sd_error *err)
-{
-    const char *slash = strrchr(path, '/');
-    if (!slash || slash == path) {
-        return SD_OK;
-    }
-    char *dir = sd_strndup(path, (size_t)(slash - path));
-    if (!dir) {
-        return sd_fail_memory(err, (size_t)(slash - path), "a file name");
-    }
-    const int rc = sd_dir_exists(dir) ? SD_OK
-                                      : sd_fail(err, SD_ERR_IO, "cannot write %s: there is no directory %s", path, dir);
-    sd_free(dir);
-    return rc;
-}
-
 int sd_gnuplot_check(const char *path, sd_error *err)
 {
     int rc = sd_check_output(path, err);
-    rc = rc == SD_OK ? check_directory(path, err) : rc;
     if (rc != SD_OK) {
         return rc;
     }

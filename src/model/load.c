@@ -91,7 +91,8 @@ int sd_model_new_vector(sd_model *m, float **dst, int64_t n, const char *name, s
 {
     *dst = sd_malloc_aligned((size_t)n, sizeof **dst);
     if (!*dst) {
-        return sd_fail(err, SD_ERR_MEMORY, "out of memory: %zu bytes for tensor \"%s\"", (size_t)n * sizeof **dst, name);
+        return sd_fail(err, SD_ERR_MEMORY, "out of memory: %zu bytes for tensor \"%s\"", (size_t)n * sizeof **dst,
+                       name);
     }
     m->weight_bytes += (size_t)n * sizeof **dst;
     m->n_params += n;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Packing billions of random numbers would take minutes, so few are made: for each type and width some panels are packed
- * once, and every matrix of that type and width is copied together from them, each of its panels one that a hash picks.
- * Speed does not depend on it: a matrix is as large, and each of its bytes as unknown to the caches, as any. */
+ * Packing billions of random numbers would take minutes, so few are made: for each type and width some panels are
+ * packed once, and every matrix of that type and width is copied together from them, each of its panels one that a hash
+ * picks. Speed does not depend on it: a matrix is as large, and each of its bytes as unknown to the caches, as any. */
 #include "src/model/random.h"
 
 #include <math.h>

@@ -17,9 +17,9 @@ extern const size_t sd_n_shapes;
 
 const sd_shape *sd_shape_find(const char *name); /* NULL: no such shape */
 
-/* A model of this configuration whose weights are small random numbers, such that activations keep their size from layer
- * to layer. The same seed makes the same weights, whatever the number of threads. options as for sd_model_load; AUTO
- * is f32. Fails before it allocates if the weights do not fit the machine. *out is the caller's. */
+/* A model of this configuration whose weights are small random numbers, such that activations keep their size from
+ * layer to layer. The same seed makes the same weights, whatever the number of threads. options as for sd_model_load;
+ * AUTO is f32. Fails before it allocates if the weights do not fit the machine. *out is the caller's. */
 int sd_model_random(sd_model **out, const sd_config *config, const sd_model_options *options, uint64_t seed,
                     sd_error *err);
 
