@@ -135,12 +135,12 @@ int sd_bench_print_head(const sd_bench *bench, sd_error *err)
            (double)info->weight_bytes * 1e-6, (double)info->layer_bytes * 1e-6, (double)info->head_bytes * 1e-6,
            f->shape ? "made" : "loaded", bench->load_seconds);
     printf("  machine   %d thread%s, %s kernels\n", info->threads, info->threads == 1 ? "" : "s", sd_cpu_level());
-    printf("  a row     %d prompt tokens and %d generated, given, not sampled; %d repetition%s\n", f->n_prompt, f->n_gen,
-           f->repeat, f->repeat == 1 ? "" : "s");
+    printf("  a row     %d prompt tokens and %d generated, given, not sampled; %d repetition%s\n", f->n_prompt,
+           f->n_gen, f->repeat, f->repeat == 1 ? "" : "s");
     printf("  columns   median (min-max). GB/s: weights that decode streams, and their share of the read probe.\n"
-           "            Gop/s: multiply-adds of decode (one is two), and their share of the %s peak. Speedups over 1x:\n"
-           "            layers, decode seconds, request seconds. MB: weights, caches, activations%s as planned, and\n"
-           "            the largest resident size\n",
+           "            Gop/s: multiply-adds of decode (one is two), and their share of the %s peak. Speedups over\n"
+           "            1x: layers, decode seconds, request seconds. MB: weights, caches, activations%s as\n"
+           "            planned, and the largest resident size\n",
            sd_peak_name(bench->peak), bench->probe_array ? " and the probe's array" : "");
     return SD_OK;
 }
@@ -151,10 +151,14 @@ static void print_columns(void)
            "GB/s read    Gop/s peak  layers decode request  planned resident");
 }
 
+/* Three digits, or a whole number. */
+static int digits(double x) { return x >= 100 ? 0 : x >= 10 ? 1 : 2; }
+
 static void print_spread(sd_spread s, int width)
 {
-    char text[64];
-    const int used = snprintf(text, sizeof text, "%.4g (%.4g-%.4g)", s.median, s.min, s.max);
+    char text[128];
+    const int used = snprintf(text, sizeof text, "%.*f (%.*f-%.*f)", digits(s.median), s.median, digits(s.min), s.min,
+                              digits(s.max), s.max);
     printf("  %s%*s", text, used < width ? width - used : 0, "");
 }
 
@@ -255,15 +259,15 @@ static int print_json(const sd_bench *bench, const sd_bench_line *line, sd_error
     const sd_bench_flags *f = bench->flags;
     const sd_model_info *info = &bench->info;
     json_t *o = json_pack(
-        "{s:o, s:b, s:s, s:s, s:s, s:s, s:i, s:i, s:f, s:s, s:s, s:i, s:i, s:i, s:f, s:o, s:I, s:I, s:I, s:I, s:f, "
-        "s:s}",
+        "{s:o, s:b, s:s, s:s, s:s, s:s, s:i, s:i, s:i, s:f, s:s, s:s, s:i, s:i, s:i, s:f, s:o, s:I, s:I, s:I, s:I, "
+        "s:f, s:s}",
         "shape", sd_cli_json_path(bench->name), "random_weights", f->shape != NULL, "weights",
         sd_weights_name(info->weights), "head", sd_weights_name(info->head), "kv",
-        info->kv == SD_KV_F16 ? "f16" : "f32", "cpu_level", sd_cpu_level(), "threads", info->threads, "batch",
-        line->batch, "target", line->target, "measure", f->measure ? f->measure : "layers", "schedule",
-        sd_schedule_text(line->schedule), "prompt_tokens", f->n_prompt, "gen_tokens", f->n_gen, "repeat", f->repeat,
-        "layer_speedup", layer_speedup(bench, line), "predicted_speedup", number(line->predicted_speedup), "peak_rss",
-        (json_int_t)line->peak_rss, "planned_bytes", (json_int_t)line->planned_bytes, "weight_bytes",
+        info->kv == SD_KV_F16 ? "f16" : "f32", "cpu_level", sd_cpu_level(), "threads", info->threads, "n_layers",
+        info->n_layers, "batch", line->batch, "target", line->target, "measure", f->measure ? f->measure : "layers",
+        "schedule", sd_schedule_text(line->schedule), "prompt_tokens", f->n_prompt, "gen_tokens", f->n_gen, "repeat",
+        f->repeat, "layer_speedup", layer_speedup(bench, line), "predicted_speedup", number(line->predicted_speedup),
+        "peak_rss", (json_int_t)line->peak_rss, "planned_bytes", (json_int_t)line->planned_bytes, "weight_bytes",
         (json_int_t)info->weight_bytes, "load_peak_rss", (json_int_t)bench->load_peak_rss, "load_seconds",
         bench->load_seconds, "peak_of", sd_peak_name(bench->peak));
     const struct {
