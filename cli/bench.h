@@ -90,13 +90,7 @@ double sd_bench_prefill_operations(const sd_bench *bench, const sd_bench_line *l
 
 /* ---- report ---- */
 
-typedef double (*sd_bench_metric)(const sd_bench *bench, const sd_bench_line *line, const sd_repetition *repetition);
-
-typedef struct sd_spread {
-    double median, min, max; /* NAN where a value is missing */
-} sd_spread;
-
-int sd_bench_print_head(const sd_bench *bench, sd_error *err); /* text; nothing with --json */
+void sd_bench_print_head(const sd_bench *bench); /* text; nothing with --json */
 int sd_bench_print(const sd_bench *bench, int batch, sd_error *err);
 int sd_bench_plot(const sd_bench *bench, sd_error *err);
 

@@ -13,6 +13,12 @@
 
 /* ---- metrics: one number of one repetition ---- */
 
+typedef double (*sd_bench_metric)(const sd_bench *bench, const sd_bench_line *line, const sd_repetition *repetition);
+
+typedef struct sd_spread {
+    double median, min, max; /* NAN where a value is missing */
+} sd_spread;
+
 static double prefill_tps(const sd_bench *b, const sd_bench_line *l, const sd_repetition *r)
 {
     return (double)l->batch * b->flags->n_prompt / r->prefill_seconds;
@@ -121,13 +127,12 @@ static double layer_speedup(const sd_bench *bench, const sd_bench_line *line)
 
 /* ---- text ---- */
 
-int sd_bench_print_head(const sd_bench *bench, sd_error *err)
+void sd_bench_print_head(const sd_bench *bench)
 {
-    (void)err;
     const sd_bench_flags *f = bench->flags;
     const sd_model_info *info = &bench->info;
     if (f->json) {
-        return SD_OK;
+        return;
     }
     printf("%s%s\n", bench->name, f->shape ? ", random weights: speed only, its text would mean nothing" : "");
     printf("  weights   %s, head %s, keys and values %s: %.4g MB, %.4g a layer, %.4g the head; %s in %.1f s\n",
@@ -142,7 +147,6 @@ int sd_bench_print_head(const sd_bench *bench, sd_error *err)
            "            1x: layers, decode seconds, request seconds. MB: weights, caches, activations%s as\n"
            "            planned, and the largest resident size\n",
            sd_peak_name(bench->peak), bench->probe_array ? " and the probe's array" : "");
-    return SD_OK;
 }
 
 static void print_columns(void)
