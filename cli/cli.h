@@ -66,7 +66,8 @@ typedef struct sd_verb {
 extern const sd_verb sd_verbs[];
 extern const size_t sd_n_verbs;
 
-/* Reads argv by the table, and exactly n_positional other arguments into positional[]. --help prints the table.
+/* Reads argv by the table, and exactly n_positional other arguments into positional[]; with a negative number at most
+ * that many, those not given staying as they were. --help prints the table.
  * Returns -1 to go on, else the exit code to leave with. */
 int sd_options_read(const char *verb, const sd_option *options, size_t n_options, int argc, char **argv,
                     const char **positional, int n_positional);
@@ -76,6 +77,7 @@ int sd_verb_plan(int argc, char **argv);
 int sd_verb_logits(int argc, char **argv);
 int sd_verb_tokenize(int argc, char **argv);
 int sd_verb_info(int argc, char **argv);
+int sd_verb_bench(int argc, char **argv);
 
 /* ---- what several verbs share ---- */
 

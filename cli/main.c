@@ -19,6 +19,8 @@ const sd_verb sd_verbs[] = {
     {"tokenize", "DIR (--text TEXT | --input FILE.jsonl) [options]",
      "Turns text into token ids and back, one JSON object a line.", sd_verb_tokenize},
     {"info", "MODEL [options]", "Says what a model directory holds.", sd_verb_info},
+    {"bench", "(MODEL | --shape NAME) [options]",
+     "Measures speed and memory at several batches and speedups, beside what the machine can do.", sd_verb_bench},
 };
 const size_t sd_n_verbs = sizeof sd_verbs / sizeof *sd_verbs;
 
@@ -40,7 +42,8 @@ static const sd_verb *find_verb(const char *name)
 
 static int unknown_verb(const char *name)
 {
-    return sd_cli_usage(NULL, "unknown verb \"%s\"; expected generate, plan, logits, tokenize, info or help", name);
+    return sd_cli_usage(NULL, "unknown verb \"%s\"; expected generate, plan, logits, tokenize, info, bench or help",
+                        name);
 }
 
 static int overview(FILE *stream)

@@ -215,6 +215,7 @@ int sd_options_read(const char *verb, const sd_option *options, size_t n_options
     table[n_options] = (struct option){"help", no_argument, NULL, HELP_CODE};
     opterr = 0;
     optind = 1;
+    const int most = n_positional < 0 ? -n_positional : n_positional;
     int n = 0, code = 0;
     for (;;) {
         int at = optind;
@@ -236,7 +237,7 @@ int sd_options_read(const char *verb, const sd_option *options, size_t n_options
             exit_code = bad_option(verb, options, n_options, argv[at]);
         } else if (code >= FIRST_CODE) {
             exit_code = take_option(verb, &options[code - FIRST_CODE], &given[code - FIRST_CODE]);
-        } else if (n == n_positional) {
+        } else if (n == most) {
             exit_code = sd_cli_usage(verb, "unexpected argument \"%s\"", optarg);
         } else {
             positional[n++] = optarg;
@@ -245,7 +246,7 @@ int sd_options_read(const char *verb, const sd_option *options, size_t n_options
             return exit_code;
         }
     }
-    return n == n_positional ? -1 : sd_cli_usage(verb, "expected a model directory");
+    return n == most || n_positional < 0 ? -1 : sd_cli_usage(verb, "expected a model directory");
 }
 
 static int parse_weights(const char *option, const char *text, sd_weight_type *type, sd_error *err)

@@ -1,13 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-#define _GNU_SOURCE
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "cli/cli.h"
+#include "cli/gnuplot.h"
 #include "src/base/error.h"
 #include "src/base/file.h"
 #include "src/engine/kv.h"
@@ -129,11 +126,11 @@ static int print_text(const sd_plan *p, sd_error *err)
     return rc;
 }
 
-/* ---- the plot: gnuplot reads data and commands from its standard input and writes the picture to its standard output,
- * so that no file name has to be quoted for it ---- */
+/* ---- the plot ---- */
 
-static void write_plot(const sd_plan *p, FILE *to)
+static void write_plot(const void *plan, FILE *to)
 {
+    const sd_plan *p = plan;
     fprintf(to, "set terminal pngcairo size 1000,600 font 'sans,12'\n");
     fprintf(to, "set title 'Layers that run at each decode step: %.2fx layer speedup' noenhanced\n", p->layer_speedup);
     fprintf(to, "set xlabel 'decode step'\nset ylabel 'layer'\nset xrange [-0.5:%d.5]\nset yrange [-0.5:%d.5]\n",
@@ -155,60 +152,12 @@ static void write_plot(const sd_plan *p, FILE *to)
     fputs("e\n", to);
 }
 
-static int run_gnuplot(const sd_plan *p, int picture, sd_error *err)
-{
-    int ends[2];
-    if (pipe(ends) != 0) {
-        return sd_fail_errno(err, "cannot start gnuplot");
-    }
-    pid_t child = fork();
-    if (child == 0) {
-        dup2(ends[0], STDIN_FILENO);
-        dup2(picture, STDOUT_FILENO);
-        close(ends[0]);
-        close(ends[1]);
-        execlp("gnuplot", "gnuplot", (char *)NULL);
-        _exit(127);
-    }
-    close(ends[0]);
-    FILE *to = child > 0 ? fdopen(ends[1], "w") : NULL;
-    if (!to) {
-        close(ends[1]);
-        return sd_fail_errno(err, "cannot start gnuplot");
-    }
-    write_plot(p, to);
-    fclose(to);
-    int status = 0;
-    waitpid(child, &status, 0);
-    if (WIFEXITED(status) && WEXITSTATUS(status) == 127) {
-        return sd_fail(err, SD_ERR_IO,
-                       "--plot needs gnuplot, which is not installed (Debian: apt-get install gnuplot-nox)");
-    }
-    struct stat st;
-    bool written = status == 0 && fstat(picture, &st) == 0 && st.st_size > 0;
-    return written ? SD_OK : sd_fail(err, SD_ERR_IO, "gnuplot could not draw %s", p->plot);
-}
-
-/* The picture goes beside the target; only a finished one gets its name. */
 static int plot(const sd_plan *p, sd_error *err)
 {
     if (p->steps < 1) {
         return sd_fail(err, SD_ERR_ARG, "--plot: --max-tokens 1 runs no decode step, so there is nothing to draw");
     }
-    sd_atomic_file file;
-    int rc = sd_atomic_open(&file, p->plot, err);
-    if (rc == SD_OK) {
-        rc = run_gnuplot(p, fileno(file.stream), err);
-        if (rc == SD_OK) {
-            rc = sd_atomic_commit(&file, err);
-            if (rc == SD_OK) {
-                fprintf(stderr, "the picture is in %s\n", p->plot);
-            }
-            return rc;
-        }
-        sd_atomic_discard(&file);
-    }
-    return rc;
+    return sd_gnuplot(p->plot, write_plot, p, err);
 }
 
 /* What was not given is such that it fits the model. */

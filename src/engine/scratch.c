@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "src/base/alloc.h"
+#include "src/engine/memory.h"
 #include "src/engine/session.h"
 
 void sd_scratch_clear(sd_scratch *w)
@@ -59,6 +60,7 @@ static int allocate(sd_scratch *w, const sd_model *model, sd_error *err)
     w->packed_bytes = packed_bytes(model);
     w->packed = sd_malloc_aligned(tokens > outputs ? tokens : outputs, w->packed_bytes);
     ok = ok && w->packed;
+    w->bytes = bytes + (tokens > outputs ? tokens : outputs) * w->packed_bytes;
     size_t pieces = (size_t)w->pieces;
     w->piece = sd_malloc(pieces, sizeof *w->piece);
     w->output_of = sd_malloc(pieces, sizeof *w->output_of);
@@ -85,3 +87,5 @@ int sd_scratch_reserve(sd_scratch *w, const sd_model *model, int tokens, int out
     *w = grown;
     return allocate(w, model, err);
 }
+
+size_t sd_session_scratch_bytes(const sd_session *session) { return session->scratch.bytes; }

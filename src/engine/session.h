@@ -42,6 +42,7 @@ typedef struct sd_scratch {
     float *narrow;  /* [outputs, embed], only with projections */
     float *logits;  /* [outputs, vocab] */
     float *scores;  /* [workers, max_positions] */
+    size_t bytes;   /* of all arrays of activations */
     char *packed;   /* [tokens] the inputs of a product in the form of its weights, packed_bytes apart */
     size_t packed_bytes;
     sd_piece *piece;   /* [pieces] */

@@ -9,7 +9,7 @@
 #include "src/base/alloc.h"
 #include "src/base/cpu.h"
 #include "src/base/error.h"
-#include "src/model/model.h"
+#include "src/model/build.h"
 
 /* A matrix made of up to three tensors, one below the other (queries, keys, values). */
 typedef struct sd_pack_job {
@@ -51,17 +51,15 @@ static sd_wtype matrix_type(sd_weight_type weights)
     }
 }
 
-static int load_matrix(sd_loader *ld, sd_matrix *dst, sd_weight_type weights, const sd_tensor *const *parts,
-                       int n_parts)
+int sd_model_new_matrix(sd_model *m, sd_matrix *dst, sd_weight_type weights, int n, int k, const char *name,
+                        sd_error *err)
 {
-    const sd_tensor *t = parts[0];
-    int k = (int)t->shape[1];
     sd_wtype type = matrix_type(weights);
-    *dst = (sd_matrix){.type = type, .n = n_parts * (int)t->shape[0], .k = k};
-    size_t bytes = sd_matrix_bytes(type, dst->n, k);
+    *dst = (sd_matrix){.type = type, .n = n, .k = k};
+    size_t bytes = sd_matrix_bytes(type, n, k);
     dst->data = sd_malloc_aligned(bytes, 1);
     if (!dst->data) {
-        return sd_fail(ld->err, SD_ERR_MEMORY, "out of memory: %zu bytes for tensor \"%s\"%s", bytes, t->name,
+        return sd_fail(err, SD_ERR_MEMORY, "out of memory: %zu bytes for tensor \"%s\"%s", bytes, name,
                        type == SD_W_F32    ? "; --weights bf16 needs half as much, q8 a quarter"
                        : type == SD_W_BF16 ? "; --weights q8 needs half as much"
                                            : "");
@@ -69,11 +67,35 @@ static int load_matrix(sd_loader *ld, sd_matrix *dst, sd_weight_type weights, co
     if (dst->n % SD_PANEL || k % SD_BLOCK) {
         memset(dst->data, 0, bytes); /* padding is computed with */
     }
+    m->weight_bytes += bytes;
+    m->n_params += (int64_t)n * k;
+    return SD_OK;
+}
+
+static int load_matrix(sd_loader *ld, sd_matrix *dst, sd_weight_type weights, const sd_tensor *const *parts,
+                       int n_parts)
+{
+    const sd_tensor *t = parts[0];
+    int rc = sd_model_new_matrix(ld->model, dst, weights, n_parts * (int)t->shape[0], (int)t->shape[1], t->name,
+                                 ld->err);
+    if (rc != SD_OK) {
+        return rc;
+    }
     sd_pack_job job = {.dst = dst, .n_parts = n_parts, .part_rows = (int)t->shape[0], .scratch = ld->scratch};
     memcpy(job.parts, parts, (size_t)n_parts * sizeof *parts);
     sd_pool_run(ld->model->pool, sd_matrix_panels(dst->n), pack_panel, &job);
-    ld->model->weight_bytes += bytes;
-    ld->model->n_params += (int64_t)dst->n * k;
+    return SD_OK;
+}
+
+int sd_model_new_vector(sd_model *m, float **dst, int64_t n, const char *name, sd_error *err)
+{
+    *dst = sd_malloc_aligned((size_t)n, sizeof **dst);
+    if (!*dst) {
+        return sd_fail(err, SD_ERR_MEMORY, "out of memory: %zu bytes for tensor \"%s\"", (size_t)n * sizeof **dst,
+                       name);
+    }
+    m->weight_bytes += (size_t)n * sizeof **dst;
+    m->n_params += n;
     return SD_OK;
 }
 
@@ -84,18 +106,11 @@ static int load_vector(sd_loader *ld, float **dst, const sd_tensor *const *parts
         return SD_OK;
     }
     int64_t n = parts[0]->n_elements;
-    size_t bytes = (size_t)n_parts * (size_t)n * sizeof(float);
-    float *v = sd_malloc_aligned(bytes, 1);
-    if (!v) {
-        return sd_fail(ld->err, SD_ERR_MEMORY, "out of memory: %zu bytes for tensor \"%s\"", bytes, parts[0]->name);
+    int rc = sd_model_new_vector(ld->model, dst, n_parts * n, parts[0]->name, ld->err);
+    for (int i = 0; rc == SD_OK && i < n_parts; i++) {
+        sd_tensor_read_f32(parts[i], 0, n, *dst + (int64_t)i * n);
     }
-    for (int i = 0; i < n_parts; i++) {
-        sd_tensor_read_f32(parts[i], 0, n, v + (int64_t)i * n);
-    }
-    *dst = v;
-    ld->model->weight_bytes += bytes;
-    ld->model->n_params += n_parts * n;
-    return SD_OK;
+    return rc;
 }
 
 static int load_linear(sd_loader *ld, sd_linear *dst, const sd_tensor *const *w, const sd_tensor *const *bias,
@@ -190,7 +205,7 @@ static double bytes_a_weight(sd_weight_type weights)
 }
 
 /* Linux grants memory it does not have and kills the process later: refuse here what the machine cannot hold. */
-static int check_memory(const sd_model *m, sd_error *err)
+int sd_model_check_memory(const sd_model *m, sd_error *err)
 {
     const sd_config *c = &m->config;
     double layer = 4.0 * c->hidden * c->hidden + 2.0 * c->hidden * c->ffn;
@@ -216,20 +231,22 @@ const char *sd_weights_name(sd_weight_type weights)
     return weights == SD_WEIGHTS_AUTO ? "auto" : sd_wtype_name(matrix_type(weights));
 }
 
-static void choose_types(sd_model *m, const sd_model_options *options, const sd_binding *binding)
+static sd_weight_type stored_type(const sd_binding *binding)
 {
-    m->weights = options->weights;
-    if (m->weights == SD_WEIGHTS_AUTO) {
-        const sd_dtype stored = binding->layers[SD_SLOT_FC1 - SD_SLOT_LAYER]->dtype;
-        m->weights = stored == SD_DTYPE_BF16 ? SD_WEIGHTS_BF16 : SD_WEIGHTS_F32;
-    }
+    const sd_dtype stored = binding->layers[SD_SLOT_FC1 - SD_SLOT_LAYER]->dtype;
+    return stored == SD_DTYPE_BF16 ? SD_WEIGHTS_BF16 : SD_WEIGHTS_F32;
+}
+
+void sd_model_choose_types(sd_model *m, const sd_model_options *options, sd_weight_type stored)
+{
+    m->weights = options->weights != SD_WEIGHTS_AUTO ? options->weights : stored;
     m->head_weights = options->head != SD_WEIGHTS_AUTO    ? options->head
                       : m->weights == SD_WEIGHTS_Q4 ? SD_WEIGHTS_Q8
                                                     : m->weights;
     m->kv = options->kv != SD_KV_AUTO ? options->kv : m->weights == SD_WEIGHTS_F32 ? SD_KV_F32 : SD_KV_F16;
 }
 
-static int load_from(sd_model *m, const char *dir, const sd_model_options *options, sd_error *err)
+int sd_model_start(sd_model *m, const sd_model_options *options, sd_error *err)
 {
     sd_cpu_level_id level;
     int rc = sd_cpu_select(&level, err);
@@ -237,10 +254,14 @@ static int load_from(sd_model *m, const char *dir, const sd_model_options *optio
         return rc;
     }
     m->kernels = sd_kernels_get(level);
-    rc = sd_config_load(&m->config, dir, err);
-    if (rc == SD_OK) {
-        rc = sd_pool_create(&m->pool, options->threads > 0 ? options->threads : sd_cpu_default_threads(), err);
-    }
+    m->attention_scale = 1.0f / sqrtf((float)m->config.head_dim);
+    return sd_pool_create(&m->pool, options->threads > 0 ? options->threads : sd_cpu_default_threads(), err);
+}
+
+static int load_from(sd_model *m, const char *dir, const sd_model_options *options, sd_error *err)
+{
+    int rc = sd_config_load(&m->config, dir, err);
+    rc = rc == SD_OK ? sd_model_start(m, options, err) : rc;
     if (rc != SD_OK) {
         return rc;
     }
@@ -254,9 +275,8 @@ static int load_from(sd_model *m, const char *dir, const sd_model_options *optio
     if (rc != SD_OK) {
         (void)sd_fail_prefix(err, rc, "%s", dir);
     } else {
-        choose_types(m, options, &binding);
-        m->attention_scale = 1.0f / sqrtf((float)m->config.head_dim);
-        rc = check_memory(m, err);
+        sd_model_choose_types(m, options, stored_type(&binding));
+        rc = sd_model_check_memory(m, err);
         if (rc == SD_OK) {
             rc = load_weights(m, &binding, err);
         }
@@ -268,6 +288,18 @@ static int load_from(sd_model *m, const char *dir, const sd_model_options *optio
 
 void sd_model_options_default(sd_model_options *options) { *options = (sd_model_options){.weights = SD_WEIGHTS_AUTO}; }
 
+int sd_model_check_options(const sd_model_options *options, sd_error *err)
+{
+    if (options->threads < 0 || (unsigned)options->weights > SD_WEIGHTS_Q4 ||
+        (unsigned)options->head > SD_WEIGHTS_Q4 || (unsigned)options->kv > SD_KV_F16) {
+        return sd_fail(err, SD_ERR_ARG,
+                       "model options: threads %d, weights %d, head %d, kv %d; expected threads >= 0, SD_WEIGHTS_* and "
+                       "SD_KV_*",
+                       options->threads, (int)options->weights, (int)options->head, (int)options->kv);
+    }
+    return SD_OK;
+}
+
 int sd_model_load(sd_model **out, const char *dir, const sd_model_options *options, sd_error *err)
 {
     *out = NULL;
@@ -276,18 +308,15 @@ int sd_model_load(sd_model **out, const char *dir, const sd_model_options *optio
         sd_model_options_default(&defaults);
         options = &defaults;
     }
-    if (options->threads < 0 || (unsigned)options->weights > SD_WEIGHTS_Q4 ||
-        (unsigned)options->head > SD_WEIGHTS_Q4 || (unsigned)options->kv > SD_KV_F16) {
-        return sd_fail(err, SD_ERR_ARG,
-                       "model options: threads %d, weights %d, head %d, kv %d; expected threads >= 0, SD_WEIGHTS_* and "
-                       "SD_KV_*",
-                       options->threads, (int)options->weights, (int)options->head, (int)options->kv);
+    int rc = sd_model_check_options(options, err);
+    if (rc != SD_OK) {
+        return rc;
     }
     sd_model *m = sd_calloc(1, sizeof *m);
     if (!m) {
         return sd_fail_memory(err, sizeof *m, "a model");
     }
-    int rc = load_from(m, dir, options, err);
+    rc = load_from(m, dir, options, err);
     if (rc != SD_OK) {
         sd_model_free(m);
         return rc;

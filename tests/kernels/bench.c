@@ -3,156 +3,19 @@
  * Speeds of the products at the sizes of opt-1.3b. The speed of memory on shared machines changes from second to
  * second, so that each number is printed with a probe taken just before and just after it, and as a share of it.
  * Weights come from a store far larger than the caches, a different part at each call, as a decode step finds them. */
-#define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
 
 #include "src/base/alloc.h"
+#include "src/base/clock.h"
 #include "src/base/pool.h"
+#include "src/kernels/probe.h"
 #include "tests/kernels/check.h"
 
 enum { MAX_THREADS = 2, MAX_ROWS = 128, MAX_WIDTH = 8192, REPEATS = 5 };
 static const size_t store_bytes = (size_t)512 << 20;
 static const double repeat_seconds = 0.06;
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-/* ---- probes: what bounds a product ---- */
-
-typedef struct probe {
-    const char *store;
-    size_t bytes; /* of the store, for each thread */
-    uint64_t result[MAX_THREADS]; /* so that the work cannot be left out */
-} probe;
-
-/* Adds up words as fast as memory brings them. */
-static uint64_t add_words(const char *data, size_t bytes)
-{
-    uint64_t sum[8] = {0};
-    for (size_t at = 0; at < bytes; at += sizeof sum) {
-        __builtin_prefetch(data + at + 4096);
-        for (size_t j = 0; j < 8; j++) {
-            uint64_t word;
-            memcpy(&word, data + at + 8 * j, sizeof word);
-            sum[j] += word;
-        }
-    }
-    return sum[0] + sum[1] + sum[2] + sum[3] + sum[4] + sum[5] + sum[6] + sum[7];
-}
-
-#if defined(__x86_64__)
-__attribute__((target("avx2"))) static uint64_t add_words_avx2(const char *data, size_t bytes)
-{
-    __m256i sum[4] = {_mm256_setzero_si256(), _mm256_setzero_si256(), _mm256_setzero_si256(), _mm256_setzero_si256()};
-    for (size_t at = 0; at < bytes; at += 2 * sizeof sum) {
-        for (size_t j = 0; j < 8; j++) {
-            if (j % 2 == 0) {
-                _mm_prefetch(data + at + 32 * j + 4096, _MM_HINT_T0);
-            }
-            const __m256i words = _mm256_load_si256((const __m256i *)(const void *)(data + at + 32 * j));
-            sum[j % 4] = _mm256_add_epi64(sum[j % 4], words);
-        }
-    }
-    const __m256i all = _mm256_add_epi64(_mm256_add_epi64(sum[0], sum[1]), _mm256_add_epi64(sum[2], sum[3]));
-    return (uint64_t)_mm256_extract_epi64(all, 0) + (uint64_t)_mm256_extract_epi64(all, 3);
-}
-#endif
-
-static void read_store(void *context, int task, int worker)
-{
-    (void)worker;
-    probe *p = context;
-    const char *data = p->store + (size_t)task * p->bytes;
-#if defined(__x86_64__)
-    if (sd_cpu_detect() >= SD_CPU_AVX2) {
-        p->result[task] = add_words_avx2(data, p->bytes);
-        return;
-    }
-#endif
-    p->result[task] = add_words(data, p->bytes);
-}
-
-enum { PEAK_ROUNDS = 4 << 20, PEAK_SUMS = 16 };
-
-#if defined(__x86_64__)
-__attribute__((target("avx512f"))) static double peak_avx512(void)
-{
-    __m512 sum[PEAK_SUMS], a = _mm512_set1_ps(0.5f), b = _mm512_set1_ps(1.0f);
-    for (int j = 0; j < PEAK_SUMS; j++) {
-        sum[j] = _mm512_set1_ps((float)j);
-    }
-    for (int i = 0; i < PEAK_ROUNDS; i++) {
-        for (int j = 0; j < PEAK_SUMS; j++) {
-            sum[j] = _mm512_fmadd_ps(sum[j], a, b);
-        }
-        __asm__ volatile("" : "+v"(a));
-    }
-    for (int j = 1; j < PEAK_SUMS; j++) {
-        sum[0] = _mm512_add_ps(sum[0], sum[j]);
-    }
-    return (double)_mm512_cvtss_f32(sum[0]);
-}
-
-__attribute__((target("avx2,fma"))) static double peak_avx2(void)
-{
-    enum { SUMS = 12 }; /* of 16 registers */
-    __m256 sum[SUMS], a = _mm256_set1_ps(0.5f), b = _mm256_set1_ps(1.0f);
-    for (int j = 0; j < SUMS; j++) {
-        sum[j] = _mm256_set1_ps((float)j);
-    }
-    for (int i = 0; i < PEAK_ROUNDS / SUMS * PEAK_SUMS; i++) {
-        for (int j = 0; j < SUMS; j++) {
-            sum[j] = _mm256_fmadd_ps(sum[j], a, b);
-        }
-        __asm__ volatile("" : "+x"(a));
-    }
-    for (int j = 1; j < SUMS; j++) {
-        sum[0] = _mm256_add_ps(sum[0], sum[j]);
-    }
-    return (double)_mm256_cvtss_f32(sum[0]);
-}
-#endif
-
-static void multiply_and_add(void *context, int task, int worker)
-{
-    (void)worker;
-    probe *p = context;
-    double result = 0;
-#if defined(__x86_64__)
-    const sd_cpu_level_id level = sd_cpu_detect();
-    result = level == SD_CPU_AVX512 ? peak_avx512() : level == SD_CPU_AVX2 ? peak_avx2() : 0;
-#endif
-    p->result[task] = (uint64_t)result;
-}
-
-static double probe_bandwidth(sd_pool *pool, int threads, const char *store)
-{
-    probe p = {.store = store, .bytes = store_bytes / MAX_THREADS};
-    const double start = now();
-    sd_pool_run(pool, threads, read_store, &p);
-    return (double)threads * (double)p.bytes / (now() - start) * 1e-9;
-}
-
-/* GFLOP/s of fused multiply-adds at the machine's best level, from registers; 0 where there is no probe. */
-static double probe_peak(sd_pool *pool, int threads)
-{
-    probe p = {0};
-    const int lanes = sd_cpu_detect() == SD_CPU_AVX512 ? 16 : sd_cpu_detect() == SD_CPU_AVX2 ? 8 : 0;
-    const double start = now();
-    sd_pool_run(pool, threads, multiply_and_add, &p);
-    return 2.0 * threads * lanes * PEAK_SUMS * (double)PEAK_ROUNDS / (now() - start) * 1e-9;
-}
 
 /* ---- products ---- */
 
@@ -183,15 +46,15 @@ static double time_product(sd_pool *pool, product *p, sd_matrix *m, char *store)
     double times[REPEATS];
     size_t at = 0;
     for (int i = 0; i < REPEATS; i++) {
-        const double start = now();
+        const double start = sd_clock_seconds();
         int count = 0;
         do {
             m->data = store + at;
             at = at + 2 * bytes <= store_bytes ? at + bytes : 0;
             sd_pool_run(pool, p->threads, multiply_share, p);
             count++;
-        } while (now() - start < repeat_seconds);
-        times[i] = (now() - start) / count;
+        } while (sd_clock_seconds() - start < repeat_seconds);
+        times[i] = (sd_clock_seconds() - start) / count;
     }
     qsort(times, REPEATS, sizeof *times, compare_doubles);
     return times[REPEATS / 2];
@@ -202,10 +65,11 @@ static void bench_product(const sd_kernels *t, sd_pool *pool, int threads, sd_ma
 {
     product p = {.kernels = t, .threads = threads};
     p.gemm = (sd_gemm){.w = &m, .x = x, .x_stride = (size_t)m.k, .y = y, .y_stride = (size_t)m.n, .rows = rows};
-    const double bandwidth_before = probe_bandwidth(pool, threads, store), peak_before = probe_peak(pool, threads);
+    const sd_span span = {store, store_bytes};
+    const double bandwidth_before = sd_probe_read(pool, &span, 1), peak_before = sd_probe_peak(pool, SD_PEAK_F32);
     const double seconds = time_product(pool, &p, &m, store);
-    const double bandwidth = (bandwidth_before + probe_bandwidth(pool, threads, store)) / 2;
-    const double peak = (peak_before + probe_peak(pool, threads)) / 2;
+    const double bandwidth = (bandwidth_before + sd_probe_read(pool, &span, 1)) / 2;
+    const double peak = (peak_before + sd_probe_peak(pool, SD_PEAK_F32)) / 2;
     const double gbs = (double)sd_matrix_bytes(m.type, m.n, m.k) / seconds * 1e-9;
     const double gflops = 2.0 * rows * m.n * m.k / seconds * 1e-9;
     printf("%-6s %-9s %dx%d %4d %7d %9.1f %8.1f %5.0f%% %9.1f %8.1f %5.0f%%\n", t->name,
