@@ -151,7 +151,8 @@ static int choose_lengths(sd_bench *bench, sd_bench_flags *f, sd_error *err)
     return SD_OK;
 }
 
-/* The schedule that is to reach a target. By layers it is the preset whose mean over the steps that run is L / target.
+/* The schedule that is to reach a target; the model is there, so that a cost model could be asked. By layers it is the
+ * preset whose mean over the steps that run is L / target.
  * *predicted is the decode speedup that a cost model expects of it, NAN without one. */
 static int choose_schedule(const sd_bench *bench, int batch, double target, sd_schedule **schedule, double *predicted,
                            sd_error *err)
@@ -303,8 +304,8 @@ static int bench_model(sd_bench_flags *f)
     sd_model_options options;
     sd_error err = {0};
     int rc = check_arguments(&bench, f, &options, &err);
-    rc = rc == SD_OK ? make_lines(&bench, &err) : rc;
     rc = rc == SD_OK ? make_model(&bench, &options, &err) : rc;
+    rc = rc == SD_OK ? make_lines(&bench, &err) : rc;
     rc = rc == SD_OK ? make_tokens(&bench, &err) : rc;
     rc = rc == SD_OK ? run(&bench, &err) : rc;
     const int code = rc == SD_OK ? sd_cli_close_stdout(SD_EXIT_OK) : sd_cli_fail(&err);
