@@ -54,7 +54,8 @@ static int overview(FILE *stream)
         fprintf(stream, "  %-10s %s\n", sd_verbs[i].name, sd_verbs[i].summary);
     }
     fprintf(stream, "  %-10s %s\n\n  --version  %s\n", "help", "Explains a verb: skipdecode help VERB.",
-            "The version and the CPU level in use; SKIPDECODE_CPU=ref|avx2|avx512 asks for another level.");
+            "The version and the CPU level in use; SKIPDECODE_CPU=ref|avx2|avx512|avx512vnni|avx512bf16 asks\n"
+            "             for a lower one.");
     return stream == stdout ? sd_cli_close_stdout(SD_EXIT_OK) : SD_EXIT_USAGE;
 }
 

@@ -12,7 +12,7 @@
 #include <cpuid.h>
 #endif
 
-static const char *const level_names[SD_CPU_LEVELS] = {"ref", "avx2", "avx512"};
+static const char *const level_names[SD_CPU_LEVELS] = {"ref", "avx2", "avx512", "avx512vnni", "avx512bf16"};
 
 const char *sd_cpu_level_name(sd_cpu_level_id level) { return level_names[level]; }
 
@@ -28,6 +28,7 @@ sd_cpu_level_id sd_cpu_detect(void)
 {
     enum { OSXSAVE = 1 << 27, FMA = 1 << 12, F16C = 1 << 29, AVX = 1 << 28 }; /* leaf 1, ecx */
     enum { AVX2 = 1 << 5, F = 1 << 16, DQ = 1 << 17, BW = 1 << 30 };          /* leaf 7, ebx; VL is bit 31 */
+    enum { VNNI = 1 << 11 /* leaf 7, ecx */, BF16 = 1 << 5 /* leaf 7.1, eax */ };
     unsigned a, b, c, d;
     if (!__get_cpuid(1, &a, &b, &c, &d)) {
         return SD_CPU_REF;
@@ -38,7 +39,13 @@ sd_cpu_level_id sd_cpu_detect(void)
         return SD_CPU_REF;
     }
     const unsigned wide = F | DQ | BW | 1u << 31;
-    return (b & wide) == wide && (read_xcr0() & 0xE6u) == 0xE6u ? SD_CPU_AVX512 : SD_CPU_AVX2;
+    if ((b & wide) != wide || (read_xcr0() & 0xE6u) != 0xE6u) {
+        return SD_CPU_AVX2;
+    }
+    if ((c & VNNI) == 0) {
+        return SD_CPU_AVX512;
+    }
+    return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & BF16) ? SD_CPU_AVX512BF16 : SD_CPU_AVX512VNNI;
 }
 #else
 sd_cpu_level_id sd_cpu_detect(void) { return SD_CPU_REF; }
@@ -63,7 +70,7 @@ int sd_cpu_select(sd_cpu_level_id *level, sd_error *err)
             return SD_OK;
         }
     }
-    return sd_fail(err, SD_ERR_ARG, "SKIPDECODE_CPU=%s: not a level; expected ref, avx2 or avx512", wanted);
+    return sd_fail(err, SD_ERR_ARG, "SKIPDECODE_CPU=%s: not a level; expected " SD_CPU_LEVEL_NAMES, wanted);
 }
 
 /* ---- threads ---- */

@@ -11,10 +11,14 @@ typedef enum sd_cpu_level_id {
     SD_CPU_REF = 0, /* plain C, the compiler's baseline */
     SD_CPU_AVX2,    /* AVX2, FMA, F16C */
     SD_CPU_AVX512,  /* AVX-512 F, BW, DQ, VL */
+    SD_CPU_AVX512VNNI, /* AVX-512 VNNI: 8-bit dot products */
+    SD_CPU_AVX512BF16, /* AVX-512 BF16: bf16 dot products */
     SD_CPU_LEVELS
 } sd_cpu_level_id;
 
-const char *sd_cpu_level_name(sd_cpu_level_id level); /* "ref", "avx2", "avx512" */
+#define SD_CPU_LEVEL_NAMES "ref, avx2, avx512, avx512vnni or avx512bf16"
+
+const char *sd_cpu_level_name(sd_cpu_level_id level); /* "ref", "avx2", "avx512", "avx512vnni", "avx512bf16" */
 
 /* The highest level that both the processor (cpuid) and the operating system (XCR0) support. */
 sd_cpu_level_id sd_cpu_detect(void);

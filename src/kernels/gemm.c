@@ -76,3 +76,63 @@ void sd_gemm_blocked(const sd_gemm *g, int first_panel, int last_panel, sd_gemm_
         }
     }
 }
+
+/* ---- packed inputs ---- */
+
+/* A slice of a panel stays in the first-level cache while all rows pass over it. */
+enum { PART_BYTES = 8 << 10 };
+
+static int max_int(int a, int b) { return a > b ? a : b; }
+
+/* All the row tiles of one slice. */
+static void multiply_part(sd_gemm_part part, float (*sums)[SD_PANEL], int rows, size_t slice_bytes,
+                          sd_gemm_packed_tile tile)
+{
+    const int tiles = (rows + SD_GEMM_TILE_ROWS - 1) / SD_GEMM_TILE_ROWS;
+    const int small = rows / tiles, larger = rows % tiles;
+    const int lines = (int)(slice_bytes / 64) / part.blocks; /* of a block */
+    const char *w = part.w;
+    const char *x = part.x;
+    for (int t = 0, r = 0; t < tiles; t++) {
+        part.rows = small + (t < larger);
+        part.sums = sums[r];
+        part.x = x + (size_t)r * part.x_stride;
+        part.fetch_lines = (lines + tiles - 1) / tiles;
+        const size_t share = (size_t)part.fetch_lines * (size_t)part.blocks * 64 * (size_t)t;
+        part.fetch = (sd_gemm_fetch){
+            .next = w + (tiles > 1 ? slice_bytes + share : STREAM_AHEAD),
+            .spread = 64,
+            .far = tiles > 1,
+        };
+        tile(&part);
+        r += part.rows;
+    }
+}
+
+void sd_gemm_packed(const sd_gemm *g, int first_panel, int last_panel, sd_gemm_packed_tile tile, size_t block_bytes)
+{
+    _Alignas(64) float sums[SD_GEMM_BLOCK_ROWS][SD_PANEL];
+    const int k = g->w->k, blocks = sd_blocks(k);
+    const size_t panel_bytes = sd_matrix_bytes(g->w->type, 1, k);
+    for (int panel = first_panel; panel < last_panel; panel++) {
+        const char *w = (const char *)g->w->data + (size_t)panel * panel_bytes;
+        for (int row = 0; row < g->rows; row += SD_GEMM_BLOCK_ROWS) {
+            const int rows = min_int(g->rows - row, SD_GEMM_BLOCK_ROWS);
+            /* few rows pass over the whole panel at once */
+            const int step = rows <= SD_GEMM_TILE_ROWS ? blocks : max_int(1, PART_BYTES / (int)block_bytes);
+            memset(sums, 0, (size_t)rows * sizeof sums[0]);
+            for (int b = 0; b < blocks; b += step) {
+                const sd_gemm_part part = {
+                    .x = (const char *)g->packed_x + (size_t)row * g->packed_stride,
+                    .x_stride = g->packed_stride,
+                    .k = k,
+                    .first = b,
+                    .blocks = min_int(step, blocks - b),
+                    .w = w + (size_t)b * block_bytes,
+                };
+                multiply_part(part, sums, rows, (size_t)part.blocks * block_bytes, tile);
+            }
+            finish(g, panel, row, rows, sums);
+        }
+    }
+}

@@ -34,4 +34,24 @@ typedef void (*sd_gemm_tile)(float *sums, int rows, const float *x, size_t x_str
 /* stream_rows: up to this number of rows the tile reads a slice once, front to back. */
 void sd_gemm_blocked(const sd_gemm *g, int first_panel, int last_panel, sd_gemm_tile tile, int stream_rows);
 
+/* ---- products of packed inputs (kernels.h) ---- */
+
+/* A part of one panel: `blocks` blocks of SD_BLOCK inputs from `first` on, for some rows. */
+typedef struct sd_gemm_part {
+    float *sums;     /* [rows][SD_PANEL], 64-byte aligned: the part's products are added to what is there */
+    const char *x;   /* the first row, packed, from its beginning */
+    size_t x_stride; /* bytes */
+    int rows;        /* 1 .. SD_GEMM_TILE_ROWS */
+    int k;           /* inputs of a whole row */
+    int first, blocks;
+    const void *w;   /* the part's blocks of the panel */
+    sd_gemm_fetch fetch; /* the tile asks for fetch_lines lines for each block */
+    int fetch_lines;
+} sd_gemm_part;
+
+typedef void (*sd_gemm_packed_tile)(const sd_gemm_part *part);
+
+/* block_bytes: of SD_BLOCK inputs of a panel. */
+void sd_gemm_packed(const sd_gemm *g, int first_panel, int last_panel, sd_gemm_packed_tile tile, size_t block_bytes);
+
 #endif

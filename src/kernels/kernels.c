@@ -20,6 +20,14 @@ static void build_tables(void)
         tables[SD_CPU_AVX512] = tables[SD_CPU_AVX2];
         sd_kernels_init_avx512(&tables[SD_CPU_AVX512]);
     }
+    if (best >= SD_CPU_AVX512VNNI) {
+        tables[SD_CPU_AVX512VNNI] = tables[SD_CPU_AVX512];
+        sd_kernels_init_avx512vnni(&tables[SD_CPU_AVX512VNNI]);
+    }
+    if (best >= SD_CPU_AVX512BF16) {
+        tables[SD_CPU_AVX512BF16] = tables[SD_CPU_AVX512VNNI];
+        sd_kernels_init_avx512bf16(&tables[SD_CPU_AVX512BF16]);
+    }
 #endif
 }
 

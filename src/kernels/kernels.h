@@ -117,7 +117,7 @@ typedef struct sd_gemm {
 } sd_gemm;
 
 typedef struct sd_kernels {
-    const char *name; /* "ref", "avx2", "avx512" */
+    const char *name; /* as sd_cpu_level_name */
 
     void (*gemm[SD_W_TYPES])(const sd_gemm *g, int first_panel, int last_panel);
 
@@ -153,5 +153,7 @@ const sd_kernels *sd_kernels_get(sd_cpu_level_id level);
 void sd_kernels_init_ref(sd_kernels *table);
 void sd_kernels_init_avx2(sd_kernels *table);
 void sd_kernels_init_avx512(sd_kernels *table);
+void sd_kernels_init_avx512vnni(sd_kernels *table);
+void sd_kernels_init_avx512bf16(sd_kernels *table);
 
 #endif

@@ -18,6 +18,12 @@ void sd_avx2_gelu(float *x, size_t n);
 void sd_avx2_gelu_tanh(float *x, size_t n);
 void sd_avx2_attention(float *out, const float *q, const float *k, const float *v, float *scores, int n, int hd,
                        float scale);
+void sd_avx2_gemm_q8(const sd_gemm *g, int first_panel, int last_panel);
+void sd_avx2_gemm_q4(const sd_gemm *g, int first_panel, int last_panel);
+void sd_avx2_pack_input_q8(void *dst, const float *x, int k);
+void sd_avx2_to_f16(uint16_t *dst, const float *src, size_t n);
+void sd_avx2_attention_f16(float *out, const float *q, const uint16_t *k, const uint16_t *v, float *scores, int n,
+                           int hd, float scale);
 int sd_avx2_argmax(const float *x, int n);
 
 /* The lanes of a vector that starts with `left` elements to go, as all-ones words; all of them when left >= 8. */

@@ -18,6 +18,8 @@ void sd_avx512_gelu(float *x, size_t n);
 void sd_avx512_gelu_tanh(float *x, size_t n);
 void sd_avx512_attention(float *out, const float *q, const float *k, const float *v, float *scores, int n, int hd,
                          float scale);
+void sd_avx512_attention_f16(float *out, const float *q, const uint16_t *k, const uint16_t *v, float *scores, int n,
+                             int hd, float scale);
 int sd_avx512_argmax(const float *x, int n);
 
 /* The lanes of a vector that starts with `left` elements to go; all of them when left >= 16. */

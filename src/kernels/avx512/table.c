@@ -10,5 +10,6 @@ void sd_kernels_init_avx512(sd_kernels *table)
     table->gelu = sd_avx512_gelu;
     table->gelu_tanh = sd_avx512_gelu_tanh;
     table->attention = sd_avx512_attention;
+    table->attention_f16 = sd_avx512_attention_f16;
     table->argmax = sd_avx512_argmax;
 }

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What the files of this level share. Include it only in files compiled for AVX-512 with BF16. */
+#ifndef SD_KERNELS_AVX512BF16_H
+#define SD_KERNELS_AVX512BF16_H
+
+#include <immintrin.h>
+#include <string.h>
+
+#include "src/kernels/kernels.h"
+
+/* Loops over a row count known at compile time become straight code. */
+#define SD_INLINE static inline __attribute__((always_inline))
+
+void sd_avx512bf16_gemm_bf16(const sd_gemm *g, int first_panel, int last_panel);
+void sd_avx512bf16_pack_input(void *dst, const float *x, int k);
+
+#endif
