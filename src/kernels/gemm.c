@@ -80,7 +80,7 @@ void sd_gemm_blocked(const sd_gemm *g, int first_panel, int last_panel, sd_gemm_
 /* ---- packed inputs ---- */
 
 /* A slice of a panel stays in the first-level cache while all rows pass over it. */
-enum { PART_BYTES = 8 << 10 };
+enum { PART_BYTES = 16 << 10 };
 
 static int max_int(int a, int b) { return a > b ? a : b; }
 
@@ -88,7 +88,7 @@ static int max_int(int a, int b) { return a > b ? a : b; }
 static void multiply_part(sd_gemm_part part, float (*sums)[SD_PANEL], int rows, size_t slice_bytes,
                           sd_gemm_packed_tile tile)
 {
-    const int tiles = (rows + SD_GEMM_TILE_ROWS - 1) / SD_GEMM_TILE_ROWS;
+    const int tiles = (rows + SD_GEMM_PACKED_ROWS - 1) / SD_GEMM_PACKED_ROWS;
     const int small = rows / tiles, larger = rows % tiles;
     const int lines = (int)(slice_bytes / 64) / part.blocks; /* of a block */
     const char *w = part.w;
@@ -119,7 +119,7 @@ void sd_gemm_packed(const sd_gemm *g, int first_panel, int last_panel, sd_gemm_p
         for (int row = 0; row < g->rows; row += SD_GEMM_BLOCK_ROWS) {
             const int rows = min_int(g->rows - row, SD_GEMM_BLOCK_ROWS);
             /* few rows pass over the whole panel at once */
-            const int step = rows <= SD_GEMM_TILE_ROWS ? blocks : max_int(1, PART_BYTES / (int)block_bytes);
+            const int step = rows <= SD_GEMM_PACKED_ROWS ? blocks : max_int(1, PART_BYTES / (int)block_bytes);
             memset(sums, 0, (size_t)rows * sizeof sums[0]);
             for (int b = 0; b < blocks; b += step) {
                 const sd_gemm_part part = {

@@ -14,6 +14,7 @@
 
 enum {
     SD_GEMM_TILE_ROWS = 6,  /* most rows in one call of a tile: what the registers hold */
+    SD_GEMM_PACKED_ROWS = 4, /* the same for packed inputs */
     SD_GEMM_BLOCK_ROWS = 96 /* rows whose sums wait between slices */
 };
 
@@ -41,11 +42,12 @@ typedef struct sd_gemm_part {
     float *sums;     /* [rows][SD_PANEL], 64-byte aligned: the part's products are added to what is there */
     const char *x;   /* the first row, packed, from its beginning */
     size_t x_stride; /* bytes */
-    int rows;        /* 1 .. SD_GEMM_TILE_ROWS */
+    int rows;        /* 1 .. SD_GEMM_PACKED_ROWS */
     int k;           /* inputs of a whole row */
     int first, blocks;
     const void *w;   /* the part's blocks of the panel */
-    sd_gemm_fetch fetch; /* the tile asks for fetch_lines lines for each block */
+    /* Near: all lines of the panel that follow, as they are used. Far: fetch_lines lines for each block. */
+    sd_gemm_fetch fetch;
     int fetch_lines;
 } sd_gemm_part;
 

@@ -80,9 +80,12 @@ typedef enum sd_activation { SD_ACT_NONE, SD_ACT_RELU } sd_activation;
  * form depends on that row alone.
  *
  *     q8, q4:  { i8 q[blocks * 32]; f32 scale[blocks]; i32 sum[blocks]; }    scale = max |x| / 127 of the block,
- *              q = x / scale rounded to nearest even, sum the sum of the block's q
+ *              q = x / scale rounded to nearest even, sum the sum of the block's q; zeros where the largest |x| is
+ *              below SD_SMALLEST_INPUT, whose inverse would overflow; a scale of NaN where one x is no number
  *     bf16  :  u16 x[2 * ceil(k / 2)], rounded to nearest even; only at levels whose pack_input is not NULL
  */
+#define SD_SMALLEST_INPUT 0x1p-100f
+
 typedef struct sd_q8_input {
     const int8_t *q;
     const float *scale;

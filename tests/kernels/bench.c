@@ -60,36 +60,62 @@ static double time_product(sd_pool *pool, product *p, sd_matrix *m, char *store)
     return times[REPEATS / 2];
 }
 
-static void bench_product(const sd_kernels *t, sd_pool *pool, int threads, sd_matrix m, int rows, char *store, float *x,
-                          float *y)
+typedef struct buffers {
+    char *store, *packed;
+    float *x, *y;
+} buffers;
+
+static const char *entry_name(sd_wtype type)
 {
-    product p = {.kernels = t, .threads = threads};
-    p.gemm = (sd_gemm){.w = &m, .x = x, .x_stride = (size_t)m.k, .y = y, .y_stride = (size_t)m.n, .rows = rows};
-    const sd_span span = {store, store_bytes};
-    const double bandwidth_before = sd_probe_read(pool, &span, 1), peak_before = sd_probe_peak(pool, SD_PEAK_F32);
-    const double seconds = time_product(pool, &p, &m, store);
-    const double bandwidth = (bandwidth_before + sd_probe_read(pool, &span, 1)) / 2;
-    const double peak = (peak_before + sd_probe_peak(pool, SD_PEAK_F32)) / 2;
-    const double gbs = (double)sd_matrix_bytes(m.type, m.n, m.k) / seconds * 1e-9;
-    const double gflops = 2.0 * rows * m.n * m.k / seconds * 1e-9;
-    printf("%-6s %-9s %dx%d %4d %7d %9.1f %8.1f %5.0f%% %9.1f %8.1f %5.0f%%\n", t->name,
-           m.type == SD_W_F32 ? "gemm_f32" : "gemm_bf16", m.n, m.k, rows, threads, gbs, bandwidth,
-           100 * gbs / bandwidth, gflops, peak, peak > 0 ? 100 * gflops / peak : 0);
+    static const char *const names[SD_W_TYPES] = {"gemm_f32", "gemm_bf16", "gemm_q8", "gemm_q4"};
+    return names[type];
 }
 
-static void bench_threads(const check_tables *tables, const char *entry, sd_pool *pool, int threads, char *store,
-                          float *x, float *y)
+/* The peak of the instruction that a type is multiplied with at this level. */
+static sd_peak peak_of(const sd_kernels *t, sd_wtype type)
+{
+    if (type == SD_W_Q8 || type == SD_W_Q4) {
+        return SD_PEAK_INT8;
+    }
+    return type == SD_W_BF16 && t->pack_input[type] ? SD_PEAK_BF16 : SD_PEAK_F32;
+}
+
+static void bench_product(const sd_kernels *t, sd_pool *pool, int threads, sd_matrix m, int rows, const buffers *b)
+{
+    char *store = b->store;
+    float *x = b->x, *y = b->y;
+    const sd_peak kind = peak_of(t, m.type);
+    product p = {.kernels = t, .threads = threads};
+    p.gemm = (sd_gemm){.w = &m, .x = x, .x_stride = (size_t)m.k, .y = y, .y_stride = (size_t)m.n, .rows = rows};
+    for (int r = 0; t->pack_input[m.type] && r < rows; r++) {
+        p.gemm.packed_x = b->packed;
+        p.gemm.packed_stride = sd_input_bytes(m.type, m.k);
+        t->pack_input[m.type](b->packed + (size_t)r * p.gemm.packed_stride, x + (size_t)r * (size_t)m.k, m.k);
+    }
+    const sd_span span = {store, store_bytes};
+    const double bandwidth_before = sd_probe_read(pool, &span, 1), peak_before = sd_probe_peak(pool, kind);
+    const double seconds = time_product(pool, &p, &m, store);
+    const double bandwidth = (bandwidth_before + sd_probe_read(pool, &span, 1)) / 2;
+    const double peak = (peak_before + sd_probe_peak(pool, kind)) / 2;
+    const double gbs = (double)sd_matrix_bytes(m.type, m.n, m.k) / seconds * 1e-9;
+    const double gflops = 2.0 * rows * m.n * m.k / seconds * 1e-9;
+    printf("%-10s %-9s %dx%d %4d %7d %9.1f %8.1f %5.0f%% %9.1f %8.1f %5.0f%%\n", t->name, entry_name(m.type), m.n,
+           m.k, rows, threads, gbs, bandwidth, 100 * gbs / bandwidth, gflops, peak, peak > 0 ? 100 * gflops / peak : 0);
+}
+
+static void bench_threads(const check_tables *tables, const char *entry, sd_pool *pool, int threads,
+                          const buffers *b)
 {
     static const int sizes[][2] = {{2048, 2048}, {8192, 2048}, {2048, 8192}}, rows[] = {1, 8, 32, 128};
     for (int l = 0; l < tables->n; l++) {
         for (int type = 0; type < SD_W_TYPES; type++) {
-            if (entry && strcmp(entry, type == SD_W_F32 ? "gemm_f32" : "gemm_bf16") != 0) {
+            if (entry && strcmp(entry, entry_name((sd_wtype)type)) != 0) {
                 continue;
             }
             for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
                 for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
                     const sd_matrix m = {.type = (sd_wtype)type, .n = sizes[s][0], .k = sizes[s][1]};
-                    bench_product(tables->table[l], pool, threads, m, rows[r], store, x, y);
+                    bench_product(tables->table[l], pool, threads, m, rows[r], b);
                 }
             }
         }
@@ -98,17 +124,17 @@ static void bench_threads(const check_tables *tables, const char *entry, sd_pool
 
 void bench_run(const check_tables *tables, const char *entry)
 {
-    char *store = sd_malloc_aligned(store_bytes, 1);
+    char *store = sd_malloc_aligned(store_bytes, 1), *packed = sd_malloc_aligned((size_t)MAX_ROWS * MAX_WIDTH, 2);
     float *x = sd_malloc_aligned((size_t)MAX_ROWS * MAX_WIDTH, sizeof *x);
     float *y = sd_malloc_aligned((size_t)MAX_ROWS * MAX_WIDTH, sizeof *y);
-    if (store && x && y) {
+    if (store && packed && x && y) {
         for (size_t i = 0; i < store_bytes / sizeof(float); i++) { /* about 0.01 as f32 and as a pair of bf16 */
             ((uint32_t *)(void *)store)[i] = 0x3C233C23u;
         }
         for (size_t i = 0; i < (size_t)MAX_ROWS * MAX_WIDTH; i++) {
             x[i] = (float)(i % 97) * 0.01f;
         }
-        printf("level  entry     n x k     rows threads      GB/s    probe  share   GFLOP/s     peak  share\n");
+        printf("level      entry     n x k     rows threads      GB/s    probe  share   GFLOP/s     peak  share\n");
         for (int threads = 1; threads <= MAX_THREADS; threads++) {
             sd_pool *pool;
             sd_error err;
@@ -116,11 +142,12 @@ void bench_run(const check_tables *tables, const char *entry)
                 printf("no %d threads: %s\n", threads, err.message);
                 break;
             }
-            bench_threads(tables, entry, pool, threads, store, x, y);
+            bench_threads(tables, entry, pool, threads, &(buffers){store, packed, x, y});
             sd_pool_free(pool);
         }
     }
     sd_free_aligned(store);
+    sd_free_aligned(packed);
     sd_free_aligned(x);
     sd_free_aligned(y);
 }

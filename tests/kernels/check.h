@@ -51,10 +51,15 @@ void check_fill(float *x, size_t n, check_values kind, sd_rng *rng);
 /* One check per entry of the table. */
 void check_gemm_f32(const check_tables *tables);
 void check_gemm_bf16(const check_tables *tables);
+void check_gemm_q8(const check_tables *tables);
+void check_gemm_q4(const check_tables *tables);
+void check_pack_input(const check_tables *tables);
 void check_layernorm(const check_tables *tables);
 void check_gelu(const check_tables *tables);
 void check_gelu_tanh(const check_tables *tables);
 void check_attention(const check_tables *tables);
+void check_attention_f16(const check_tables *tables);
+void check_to_f16(const check_tables *tables);
 void check_argmax(const check_tables *tables);
 
 /* A copy of `table` with a fault built in; NULL when there is none of that name. Faults: the name of an entry (one

@@ -24,13 +24,16 @@ typedef struct gemm_case {
 } gemm_case;
 
 typedef struct gemm_data { /* inputs, and what is right */
-    size_t x_stride, y_stride;
+    size_t x_stride, y_stride, packed_stride;
     guard w, x, bias, residual;
     sd_matrix matrix;
+    float *plain;  /* [n, k] the weights as they are stored */
+    guard packed;  /* the rows of x in the form that the table at hand multiplies; empty if that is f32 */
+    float *used;   /* [rows, k] what they are then */
     double *want, *scale; /* [rows, n]: the value, and the sum of the magnitudes that went into it */
 } gemm_data;
 
-static const char *const entry_names[SD_W_TYPES] = {"gemm_f32", "gemm_bf16"};
+static const char *const entry_names[SD_W_TYPES] = {"gemm_f32", "gemm_bf16", "gemm_q8", "gemm_q4"};
 
 static void *allocate(size_t count, size_t size)
 {
@@ -50,27 +53,72 @@ static const char *describe(const gemm_case *c)
     return text;
 }
 
+static bool is_quantised(sd_wtype type) { return type == SD_W_Q8 || type == SD_W_Q4; }
+
+/* Scales are f16: weights of 1e15 are out of their range. Denormal weights and inputs are zeros to some levels. */
+static check_values weight_values(const gemm_case *c)
+{
+    const bool large = is_quantised(c->type) && c->values == VALUES_LARGE;
+    return c->values == VALUES_DENORMAL || large ? VALUES_NORMAL : c->values;
+}
+
+static check_values input_values(const gemm_case *c)
+{
+    return c->values == VALUES_DENORMAL && c->type != SD_W_F32 ? VALUES_NORMAL : c->values;
+}
+
 /* The weights in the precision in which they are stored; the packed form with NaN in the lanes past n. */
-static void make_weights(gemm_data *d, const gemm_case *c, float *plain, sd_rng *rng)
+static void make_weights(gemm_data *d, const gemm_case *c, sd_rng *rng)
 {
     const size_t n = (size_t)c->n, k = (size_t)c->k;
-    check_fill(plain, n * k, c->values == VALUES_DENORMAL ? VALUES_NORMAL : c->values, rng);
+    check_fill(d->plain, n * k, weight_values(c), rng);
     d->w = guard_new(sd_matrix_bytes(c->type, c->n, c->k) / sizeof(float));
     d->matrix = (sd_matrix){.type = c->type, .n = c->n, .k = c->k, .data = d->w.data};
-    sd_matrix_pack_rows(&d->matrix, 0, c->n, plain);
+    sd_matrix_pack_rows(&d->matrix, 0, c->n, d->plain);
+    for (size_t o = 0; o < n && is_quantised(c->type); o++) {
+        sd_matrix_unpack_row(&d->matrix, (int)o, d->plain + o * k);
+    }
     for (size_t i = 0; i < n * k && c->type == SD_W_BF16; i++) {
-        plain[i] = sd_bf16_to_f32(sd_f32_to_bf16(plain[i]));
+        d->plain[i] = sd_bf16_to_f32(sd_f32_to_bf16(d->plain[i]));
     }
 }
 
-static void make_want(gemm_data *d, const gemm_case *c, const float *plain)
+/* Packs the rows of x as the table wants them, and unpacks them again for what is right. */
+static void make_inputs(gemm_data *d, const gemm_case *c, const sd_kernels *t)
+{
+    const size_t k = (size_t)c->k;
+    guard_free(&d->packed);
+    d->packed = (guard){0};
+    if (t->pack_input[c->type]) {
+        d->packed_stride = sd_input_bytes(c->type, c->k);
+        d->packed = guard_new((size_t)c->rows * d->packed_stride / sizeof(float));
+    }
+    for (size_t r = 0; r < (size_t)c->rows; r++) {
+        const float *x = d->x.data + r * d->x_stride;
+        char *row = (char *)d->packed.data + r * d->packed_stride;
+        if (!t->pack_input[c->type]) {
+            memcpy(d->used + r * k, x, k * sizeof *x);
+            continue;
+        }
+        t->pack_input[c->type](row, x, c->k);
+        const sd_q8_input q = sd_q8_input_at(row, c->k);
+        for (size_t i = 0; i < k; i++) {
+            uint16_t half;
+            memcpy(&half, row + i * sizeof half, sizeof half);
+            d->used[r * k + i] = c->type == SD_W_BF16 ? sd_bf16_to_f32(half)
+                                                      : (float)q.q[i] * q.scale[i / SD_BLOCK];
+        }
+    }
+}
+
+static void make_want(gemm_data *d, const gemm_case *c)
 {
     const size_t n = (size_t)c->n, k = (size_t)c->k;
     for (size_t r = 0; r < (size_t)c->rows; r++) {
         for (size_t o = 0; o < n; o++) {
             double sum = 0, magnitude = 0;
             for (size_t i = 0; i < k; i++) {
-                const double product = (double)d->x.data[r * d->x_stride + i] * (double)plain[o * k + i];
+                const double product = (double)d->used[r * k + i] * (double)d->plain[o * k + i];
                 sum += product;
                 magnitude += fabs(product);
             }
@@ -93,21 +141,20 @@ static gemm_data make_data(const gemm_case *c, sd_rng *rng)
 {
     const size_t n = (size_t)c->n, k = (size_t)c->k, rows = (size_t)c->rows;
     gemm_data d = {.x_stride = k + (size_t)c->x_gap, .y_stride = n + (size_t)c->y_gap};
-    float *plain = allocate(n * k, sizeof *plain);
-    make_weights(&d, c, plain, rng);
+    d.plain = allocate(n * k, sizeof *d.plain);
+    d.used = allocate(rows * k, sizeof *d.used);
+    make_weights(&d, c, rng);
     /* The last row has no gap after it: reading past its end is out of the array. Gaps stay NaN. */
     d.x = guard_new((rows - 1) * d.x_stride + k);
     d.residual = guard_new((rows - 1) * d.y_stride + n);
     for (size_t r = 0; r < rows; r++) {
-        check_fill(d.x.data + r * d.x_stride, k, c->values, rng);
+        check_fill(d.x.data + r * d.x_stride, k, input_values(c), rng);
         check_fill(d.residual.data + r * d.y_stride, n, c->values, rng);
     }
     d.bias = guard_new(n);
     check_fill(d.bias.data, n, c->values, rng);
     d.want = allocate(rows * n, sizeof *d.want);
     d.scale = allocate(rows * n, sizeof *d.scale);
-    make_want(&d, c, plain);
-    free(plain);
     return d;
 }
 
@@ -117,6 +164,9 @@ static void free_data(gemm_data *d)
     guard_free(&d->x);
     guard_free(&d->bias);
     guard_free(&d->residual);
+    guard_free(&d->packed);
+    free(d->plain);
+    free(d->used);
     free(d->want);
     free(d->scale);
 }
@@ -131,6 +181,8 @@ static guard run_rows(const sd_kernels *t, const gemm_case *c, const gemm_data *
         .w = &d->matrix,
         .x = d->x.data + row * d->x_stride,
         .x_stride = d->x_stride,
+        .packed_x = d->packed.data ? (const char *)d->packed.data + row * d->packed_stride : NULL,
+        .packed_stride = d->packed_stride,
         .y = y.data,
         .y_stride = d->y_stride,
         .rows = rows,
@@ -200,6 +252,10 @@ static void check_case(const check_tables *tables, const gemm_case *c, sd_rng *r
     const int all = sd_matrix_panels(c->n);
     for (int l = 0; l < tables->n; l++) {
         const sd_kernels *t = tables->table[l];
+        if (l == 0 || t->pack_input[c->type] != tables->table[l - 1]->pack_input[c->type]) {
+            make_inputs(&d, c, t);
+            make_want(&d, c);
+        }
         guard y = run_rows(t, c, &d, 0, c->rows, all);
         compare_want(t, c, &d, &y);
         if (all > 1) {
@@ -227,9 +283,11 @@ static void check_nan_row(const check_tables *tables, sd_wtype type, sd_rng *rng
     gemm_data d = make_data(&c, rng);
     for (int l = 0; l < tables->n; l++) {
         const sd_kernels *t = tables->table[l];
+        make_inputs(&d, &c, t);
         guard before = run_rows(t, &c, &d, 0, c.rows, 2);
         float *spoiled = d.x.data + 4 * d.x_stride + 17, kept = *spoiled;
         *spoiled = NAN;
+        make_inputs(&d, &c, t);
         guard after = run_rows(t, &c, &d, 0, c.rows, 2);
         *spoiled = kept;
         for (size_t r = 0; r < (size_t)c.rows; r++) {
@@ -277,3 +335,61 @@ static void check_gemm(const check_tables *tables, sd_wtype type)
 
 void check_gemm_f32(const check_tables *tables) { check_gemm(tables, SD_W_F32); }
 void check_gemm_bf16(const check_tables *tables) { check_gemm(tables, SD_W_BF16); }
+void check_gemm_q8(const check_tables *tables) { check_gemm(tables, SD_W_Q8); }
+void check_gemm_q4(const check_tables *tables) { check_gemm(tables, SD_W_Q4); }
+
+/* ---- inputs: every level makes what the lowest level makes, byte for byte ---- */
+
+static void check_input(const check_tables *tables, sd_wtype type, int k, check_values values, sd_rng *rng)
+{
+    const size_t bytes = sd_input_bytes(type, k), payload = type == SD_W_BF16 ? (size_t)(k + k % 2) * 2
+                                                                             : (size_t)sd_blocks(k) * (SD_BLOCK + 8);
+    guard x = guard_new((size_t)k);
+    check_fill(x.data, x.n, values, rng);
+    if (k % 5 == 3) {
+        x.data[k / 2] = k % 2 ? NAN : -INFINITY;
+    }
+    guard want = guard_new(bytes / sizeof(float));
+    if (type == SD_W_BF16) {
+        uint16_t *w = (uint16_t *)(void *)want.data;
+        for (int i = 0; i < k + k % 2; i++) {
+            w[i] = i < k ? sd_f32_to_bf16(x.data[i]) : 0;
+        }
+    } else {
+        sd_kernels_get(SD_CPU_REF)->pack_input[type](want.data, x.data, k);
+    }
+    for (int l = 0; l < tables->n; l++) {
+        const sd_kernels *t = tables->table[l];
+        if (!t->pack_input[type]) {
+            continue;
+        }
+        guard got = guard_new(bytes / sizeof(float));
+        t->pack_input[type](got.data, x.data, k);
+        if (!guard_intact(&got)) {
+            check_fail("pack_input", t->name, "wrote in front of the packed row (%s, k %d)", sd_wtype_name(type), k);
+        }
+        if (memcmp(got.data, want.data, payload) != 0) {
+            check_fail("pack_input", t->name, "packs another row than plain C (%s, k %d, values %d)",
+                       sd_wtype_name(type), k, values);
+        }
+        guard_free(&got);
+    }
+    guard_free(&x);
+    guard_free(&want);
+}
+
+void check_pack_input(const check_tables *tables)
+{
+    sd_rng rng;
+    sd_rng_seed(&rng, 6);
+    static const int large[] = {128, 511, 2048, 2049, 8192};
+    for (int v = 0; v < VALUES_KINDS; v++) {
+        for (int k = 1; k <= 67 + 5; k++) {
+            const int size = k <= 67 ? k : large[k - 68];
+            check_input(tables, SD_W_Q8, size, (check_values)v, &rng);
+            check_input(tables, SD_W_Q4, size, (check_values)v, &rng);
+            /* the instruction takes denormals for zeros, as the product does */
+            check_input(tables, SD_W_BF16, size, v == VALUES_DENORMAL ? VALUES_NORMAL : (check_values)v, &rng);
+        }
+    }
+}

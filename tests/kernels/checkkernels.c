@@ -19,8 +19,10 @@ static const struct {
     const char *name;
     void (*run)(const check_tables *tables);
 } entries[] = {
-    {"gemm_f32", check_gemm_f32}, {"gemm_bf16", check_gemm_bf16}, {"layernorm", check_layernorm}, {"gelu", check_gelu},
-    {"gelu_tanh", check_gelu_tanh}, {"attention", check_attention}, {"argmax", check_argmax},
+    {"gemm_f32", check_gemm_f32}, {"gemm_bf16", check_gemm_bf16}, {"gemm_q8", check_gemm_q8},
+    {"gemm_q4", check_gemm_q4}, {"pack_input", check_pack_input}, {"layernorm", check_layernorm}, {"gelu", check_gelu},
+    {"gelu_tanh", check_gelu_tanh}, {"attention", check_attention}, {"attention_f16", check_attention_f16},
+    {"to_f16", check_to_f16}, {"argmax", check_argmax},
 };
 enum { ENTRIES = sizeof entries / sizeof *entries, SHOWN_FAILURES = 5 };
 
@@ -73,7 +75,7 @@ static long check_all(const check_tables *tables, const char *only)
             for (int i = 0; i < SD_CPU_LEVELS; i++) {
                 count += strcmp(level, sd_cpu_level_name((sd_cpu_level_id)i)) == 0 ? failures[e][i] : 0;
             }
-            printf("%-10s %-7s %s", entries[e].name, level, count ? "FAILED" : "ok\n");
+            printf("%-13s %-11s %s", entries[e].name, level, count ? "FAILED" : "ok\n");
             if (count) {
                 printf(" %ld times\n", count);
             }
@@ -137,7 +139,7 @@ static void list(const check_tables *tables)
 
 static int usage(void)
 {
-    fprintf(stderr, "usage: checkkernels [--level ref|avx2|avx512] [--entry ENTRY]\n"
+    fprintf(stderr, "usage: checkkernels [--level LEVEL] [--entry ENTRY]\n"
                     "       checkkernels [--level LEVEL] --break FAULT | --self-test | --bench | --list\n");
     return 2;
 }

@@ -8,9 +8,11 @@
 #include "tests/kernels/check.h"
 
 const char *const check_faults[] = {
-    "gemm_f32", "gemm_bf16", "layernorm", "gelu", "gelu_tanh", "attention", "argmax",
-    "gemm_f32:rows", "gemm_bf16:rows",
-    "gemm_f32:write", "gemm_bf16:write", "layernorm:write", "gelu:write", "gelu_tanh:write", "attention:write", NULL,
+    "gemm_f32", "gemm_bf16", "gemm_q8", "gemm_q4", "pack_input", "layernorm", "gelu", "gelu_tanh", "attention",
+    "attention_f16", "to_f16", "argmax",
+    "gemm_f32:rows", "gemm_bf16:rows", "gemm_q8:rows", "gemm_q4:rows",
+    "gemm_f32:write", "gemm_bf16:write", "gemm_q8:write", "gemm_q4:write", "layernorm:write", "gelu:write",
+    "gelu_tanh:write", "attention:write", "attention_f16:write", NULL,
 };
 
 typedef enum fault_kind { FAULT_VALUE, FAULT_ROWS, FAULT_WRITE } fault_kind;
@@ -65,6 +67,25 @@ static void attention(float *out, const float *q, const float *k, const float *v
     spoil(out, (size_t)hd);
 }
 
+static void attention_f16(float *out, const float *q, const uint16_t *k, const uint16_t *v, float *scores, int n,
+                          int hd, float scale)
+{
+    sound->attention_f16(out, q, k, v, scores, n, hd, scale);
+    spoil(out, (size_t)hd);
+}
+
+static void pack_input(void *dst, const float *x, int k)
+{
+    sound->pack_input[SD_W_Q8](dst, x, k);
+    ((int8_t *)dst)[k - 1] ^= 1;
+}
+
+static void to_f16(uint16_t *dst, const float *src, size_t n)
+{
+    sound->to_f16(dst, src, n);
+    dst[n - 1] ^= 1;
+}
+
 /* The highest index on a tie. */
 static int argmax(const float *x, int n)
 {
@@ -94,6 +115,16 @@ const sd_kernels *check_break(const sd_kernels *table, const char *fault)
         broken.gemm[SD_W_F32] = gemm;
     } else if (strncmp(fault, "gemm_bf16", 9) == 0) {
         broken.gemm[SD_W_BF16] = gemm;
+    } else if (strncmp(fault, "gemm_q8", 7) == 0) {
+        broken.gemm[SD_W_Q8] = gemm;
+    } else if (strncmp(fault, "gemm_q4", 7) == 0) {
+        broken.gemm[SD_W_Q4] = gemm;
+    } else if (strcmp(fault, "pack_input") == 0) {
+        broken.pack_input[SD_W_Q8] = pack_input;
+    } else if (strcmp(fault, "to_f16") == 0) {
+        broken.to_f16 = to_f16;
+    } else if (strncmp(fault, "attention_f16", 13) == 0) {
+        broken.attention_f16 = attention_f16;
     } else if (strncmp(fault, "layernorm", 9) == 0) {
         broken.layernorm = layernorm;
     } else if (strncmp(fault, "gelu_tanh", 9) == 0) {

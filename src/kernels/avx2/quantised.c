@@ -43,7 +43,8 @@ static void pack_block(int8_t *q, float *scale, int32_t *sum, const float *x, si
         finite = _mm256_and_ps(finite, _mm256_cmp_ps(a, infinite, _CMP_LT_OQ));
     }
     const bool ok = _mm256_movemask_ps(finite) == 0xFF;
-    const float most = largest(max), inverse = ok && most > 0 ? 127 / most : 0;
+    const float found = largest(max), most = found < SD_SMALLEST_INPUT ? 0 : found;
+    const float inverse = ok && most > 0 ? 127 / most : 0;
     *scale = ok ? most / 127 : NAN;
     __m256i i[4], total = _mm256_setzero_si256();
     for (size_t j = 0; j < 4; j++) {
@@ -133,9 +134,9 @@ SD_INLINE void tile(const sd_gemm_part *p, const int rows, const bool nibbles)
     for (int b = p->first; b < p->first + p->blocks; b++, block += block_bytes) {
         const uint16_t *scales = (const uint16_t *)(const void *)block;
         const uint8_t *words = (const uint8_t *)block + SD_PANEL * sizeof(uint16_t);
-        split_row x[SD_GEMM_TILE_ROWS];
-        float scale[SD_GEMM_TILE_ROWS];
-        int32_t start[SD_GEMM_TILE_ROWS];
+        split_row x[SD_GEMM_PACKED_ROWS];
+        float scale[SD_GEMM_PACKED_ROWS];
+        int32_t start[SD_GEMM_PACKED_ROWS];
         for (int r = 0; r < rows; r++) {
             const sd_q8_input in = sd_q8_input_at(p->x + (size_t)r * p->x_stride, p->k);
             split_inputs(&x[r], in.q + (size_t)b * SD_BLOCK);
@@ -143,7 +144,7 @@ SD_INLINE void tile(const sd_gemm_part *p, const int rows, const bool nibbles)
             start[r] = (nibbles ? -8 : -128) * in.sum[b];
         }
         for (int j = 0; j < VECTORS; j++) {
-            __m256i acc[SD_GEMM_TILE_ROWS];
+            __m256i acc[SD_GEMM_PACKED_ROWS];
             for (int r = 0; r < rows; r++) {
                 acc[r] = _mm256_set1_epi32(start[r]);
             }
@@ -168,9 +169,7 @@ static void tile_q8(const sd_gemm_part *p)
     case 1: tile(p, 1, false); break;
     case 2: tile(p, 2, false); break;
     case 3: tile(p, 3, false); break;
-    case 4: tile(p, 4, false); break;
-    case 5: tile(p, 5, false); break;
-    default: tile(p, 6, false); break;
+    default: tile(p, 4, false); break;
     }
 }
 
@@ -180,9 +179,7 @@ static void tile_q4(const sd_gemm_part *p)
     case 1: tile(p, 1, true); break;
     case 2: tile(p, 2, true); break;
     case 3: tile(p, 3, true); break;
-    case 4: tile(p, 4, true); break;
-    case 5: tile(p, 5, true); break;
-    default: tile(p, 6, true); break;
+    default: tile(p, 4, true); break;
     }
 }
 

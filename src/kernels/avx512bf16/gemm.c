@@ -23,20 +23,25 @@ SD_INLINE void add_pair(__m512 acc[][VECTORS], const int rows, const sd_gemm_par
     }
 }
 
-SD_INLINE void fetch_lines(sd_gemm_fetch *fetch, int lines)
+/* At the start of a block: its share of the next slice. */
+SD_INLINE void fetch_far(sd_gemm_fetch *fetch, int lines)
 {
-    for (int j = 0; j < lines; j++, fetch->next += 64) {
-        if (fetch->far) {
-            _mm_prefetch(fetch->next, _MM_HINT_T1);
-        } else {
-            _mm_prefetch(fetch->next, _MM_HINT_T0);
-        }
+    for (int j = 0; fetch->far && j < lines; j++, fetch->next += 64) {
+        _mm_prefetch(fetch->next, _MM_HINT_T1);
+    }
+}
+
+/* Next to the loads: as much as is loaded. */
+SD_INLINE void fetch_near(sd_gemm_fetch *fetch, const int lines)
+{
+    for (int j = 0; !fetch->far && j < lines; j++, fetch->next += 64) {
+        _mm_prefetch(fetch->next, _MM_HINT_T0);
     }
 }
 
 SD_INLINE void tile_bf16(const sd_gemm_part *p, const int rows)
 {
-    __m512 acc[SD_GEMM_TILE_ROWS][VECTORS];
+    __m512 acc[SD_GEMM_PACKED_ROWS][VECTORS];
     const char *w = p->w;
     sd_gemm_fetch fetch = p->fetch;
     for (int r = 0; r < rows; r++) {
@@ -48,8 +53,9 @@ SD_INLINE void tile_bf16(const sd_gemm_part *p, const int rows)
     const int last = first + p->blocks * PAIRS < all ? first + p->blocks * PAIRS : all;
     int i = first;
     for (; i + PAIRS <= last; i += PAIRS) {
-        fetch_lines(&fetch, p->fetch_lines);
+        fetch_far(&fetch, p->fetch_lines);
         for (int n = 0; n < PAIRS; n++, w += COLUMN_BYTES) {
+            fetch_near(&fetch, VECTORS);
             add_pair(acc, rows, p, (size_t)(i + n) * 4, w);
         }
     }
@@ -69,9 +75,7 @@ static void tile_bf16_rows(const sd_gemm_part *p)
     case 1: tile_bf16(p, 1); break;
     case 2: tile_bf16(p, 2); break;
     case 3: tile_bf16(p, 3); break;
-    case 4: tile_bf16(p, 4); break;
-    case 5: tile_bf16(p, 5); break;
-    default: tile_bf16(p, 6); break;
+    default: tile_bf16(p, 4); break;
     }
 }
 

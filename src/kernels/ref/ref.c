@@ -109,6 +109,7 @@ static void pack_input_q8(void *dst, const float *x, int k)
             max = fabsf(from[i]) > max ? fabsf(from[i]) : max;
             finite = finite && isfinite(from[i]);
         }
+        max = max < SD_SMALLEST_INPUT ? 0 : max;
         scale[b] = finite ? max / 127 : NAN; /* what is not a number must not come out as one */
         const float inverse = finite && max > 0 ? 127 / max : 0;
         sum[b] = 0;
