@@ -28,8 +28,8 @@ static int check_output(const char *output, sd_error *err)
 {
     const size_t length = strlen(output), suffix = sizeof ".gguf" - 1;
     if (length > suffix && strcmp(output + length - suffix, ".gguf") == 0) {
-        return sd_fail(err, SD_ERR_ARG, "%s: GGUF files are not written yet; name a directory, which every verb takes as "
-                       "a model", output);
+        return sd_fail(err, SD_ERR_ARG, "%s: GGUF files are not written yet; name a directory, which every verb takes "
+                       "as a model", output);
     }
     return SD_OK;
 }

@@ -120,7 +120,8 @@ int sd_read_at(int fd, void *dst, size_t size, size_t at, sd_error *err)
             return sd_fail_errno(err, "cannot read at byte %zu", at + done);
         }
         if (n == 0) {
-            return sd_fail(err, SD_ERR_IO, "ended at byte %zu while being read (was it truncated just now?)", at + done);
+            return sd_fail(err, SD_ERR_IO, "ended at byte %zu while being read (was it truncated just now?)",
+                           at + done);
         }
         done += n > 0 ? (size_t)n : 0;
     }

@@ -20,8 +20,8 @@ static inline uint64_t sd_hash(uint64_t hash, const void *bytes, size_t n)
     return hash;
 }
 
-/* The same on eight lanes of 64-bit words, for gigabytes: the steps of the lanes overlap, where FNV-1a waits for its own
- * last one. Any one word that changes, changes the hash. */
+/* The same on eight lanes of 64-bit words, for gigabytes: the steps of the lanes overlap, where FNV-1a waits for its
+ * own last one. Any one word that changes, changes the hash. */
 typedef struct sd_hash_wide {
     uint64_t lane[8], bytes;
 } sd_hash_wide;

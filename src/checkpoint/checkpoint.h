@@ -50,7 +50,7 @@ const sd_tensor *sd_checkpoint_at(const sd_checkpoint *checkpoint, size_t index)
 const sd_tensor *sd_checkpoint_find(const sd_checkpoint *checkpoint, const char *name); /* NULL: none */
 const char *sd_checkpoint_format(const sd_checkpoint *checkpoint); /* "safetensors", "safetensors, 3 shards", ... */
 
-/* The tensor's bytes will not be read again soon: where they are mapped, they stop counting as this process's memory. */
+/* The tensor's bytes will not be read again soon: where they are mapped, they stop counting as the process's memory. */
 void sd_checkpoint_release(const sd_checkpoint *checkpoint, const sd_tensor *tensor);
 
 /* n elements from `first` on as f32. dtype: one of F32, F16, BF16, F64 (the caller has checked). */

@@ -41,7 +41,7 @@ typedef struct sd_safetensors_pair {
     const char *key, *value; /* UTF-8 */
 } sd_safetensors_pair;
 
-/* The file's first bytes, up to where the data begin: a multiple of `alignment`. The tensors' data are not looked at. */
+/* The file's first bytes, up to where the data begin: a multiple of `alignment`. The tensors' data are not read. */
 int sd_safetensors_make_header(sd_buf *out, const sd_tensor_source *tensors, size_t n,
                                const sd_safetensors_pair *metadata, size_t n_metadata, size_t alignment, sd_error *err);
 

@@ -44,7 +44,8 @@ typedef struct sd_quantized {
 } sd_quantized;
 
 /* Reads the checkpoint of `dir` a matrix at a time and makes `out_dir` a model directory of packed weights: the weights
- * last and by a rename, so that until the end there is nothing in it that loads. On failure what was begun is removed. */
+ * last and by a rename, so that until the end there is nothing in it that loads. On failure nothing
+ * stays of what was begun. */
 int sd_quantize(const char *dir, const char *out_dir, const sd_quantize_options *options, sd_quantized *result,
                 sd_error *err);
 

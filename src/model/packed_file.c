@@ -104,13 +104,14 @@ static int read_metadata(sd_packed *packed, sd_config *config, const json_t *hea
 {
     const char *format = sd_safetensors_metadata(header, "format");
     if (!format || strcmp(format, SD_PACKED_FORMAT) != 0) {
-        return wrong_value(err, "format", format, "\"" SD_PACKED_FORMAT "\": not a file that `skipdecode quantize` wrote");
+        return wrong_value(err, "format", format,
+                           "\"" SD_PACKED_FORMAT "\": not a file that `skipdecode quantize` wrote");
     }
     long version, vocab;
     int rc = read_number(header, "version", 1, 999999999, &version, err);
     if (rc == SD_OK && version != SD_PACKED_VERSION) {
-        return sd_fail(err, SD_ERR_UNSUPPORTED, "version %ld of the format; this program reads version %d: quantise the "
-                       "original checkpoint again", version, SD_PACKED_VERSION);
+        return sd_fail(err, SD_ERR_UNSUPPORTED, "version %ld of the format; this program reads version %d: quantise "
+                       "the original checkpoint again", version, SD_PACKED_VERSION);
     }
     rc = rc == SD_OK ? read_type(header, "weights", &packed->weights, err) : rc;
     rc = rc == SD_OK ? read_type(header, "head", &packed->head, err) : rc;

@@ -31,8 +31,8 @@ typedef struct sd_packed {
     int64_t n_params;
 } sd_packed;
 
-/* tensors: those of the file, sorted. Every size, type and name must be what config calls for; config->vocab goes by the
- * file. path: for messages. Release with sd_packed_clear. */
+/* tensors: those of the file, sorted. Every size, type and name must be what config calls for; config->vocab goes by
+ * the file. path: for messages. Release with sd_packed_clear. */
 int sd_packed_parse(sd_packed *packed, sd_config *config, const sd_tensor_list *tensors, const json_t *header,
                     const char *path, sd_error *err);
 void sd_packed_clear(sd_packed *packed); /* tolerates {0} */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * A checkpoint made into a directory of packed weights. One matrix at a time is in memory: it is packed, hashed, written,
- * and its pages of the checkpoint are let go. The sums go into the header, which is written twice: its length does not
- * depend on them. */
+ * A checkpoint made into a directory of packed weights. One matrix at a time is in memory: it is packed, hashed and
+ * written, and its pages of the checkpoint are let go. The sums go into the header, which is written twice: its length
+ * does not depend on them. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -52,8 +52,8 @@ static int check_contents(const sd_target *target, bool overwrite, sd_error *err
     const char *checkpoint;
     int rc = sd_checkpoint_exists(target->dir, &checkpoint, err);
     if (rc == SD_OK && checkpoint) {
-        rc = sd_fail(err, SD_ERR_ARG, "%s: holds a checkpoint of its own (%s), which is not to be replaced; name another "
-                     "directory", target->dir, checkpoint);
+        rc = sd_fail(err, SD_ERR_ARG, "%s: holds a checkpoint of its own (%s), which is not to be replaced; name "
+                     "another directory", target->dir, checkpoint);
     }
     for (size_t i = 0; rc == SD_OK && !overwrite && i <= target->n_companions; i++) {
         const char *name = i < target->n_companions ? target->companions[i] : SD_PACKED_FILE;
@@ -387,7 +387,7 @@ static int check_source(const char *dir, sd_error *err)
     bool packed = false;
     int rc = sd_packed_exists(dir, &packed, err);
     if (rc == SD_OK && packed) {
-        rc = sd_fail(err, SD_ERR_ARG, "%s: holds packed weights already (%s), and packing them once more would lose more; "
+        rc = sd_fail(err, SD_ERR_ARG, "%s: holds packed weights already (%s), and packing them again would lose more; "
                      "quantise the checkpoint that they were made from", dir, SD_PACKED_FILE);
     }
     return rc;
