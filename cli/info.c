@@ -72,8 +72,8 @@ static int read_packed(sd_info *info, const char *dir, sd_error *err)
 static int print_json(const char *dir, const sd_info *f, sd_error *err)
 {
     const sd_config *c = &f->config;
-    json_t *o = json_pack("{s:o, s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:b, s:b, s:s, s:s, s:I, s:I, s:I}", "model",
-                          sd_cli_json_path(dir), "arch", c->arch, "format", f->format, "n_layers", c->n_layers,
+    json_t *o = json_pack("{s:o, s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:b, s:b, s:s, s:s, s:I, s:I, s:I}",
+                          "model", sd_cli_json_path(dir), "arch", c->arch, "format", f->format, "n_layers", c->n_layers,
                           "hidden_size", c->hidden, "n_heads", c->n_heads, "head_dim", c->head_dim, "ffn_size", c->ffn,
                           "vocab_size", c->vocab, "max_positions", c->max_positions, "pre_norm", c->pre_norm,
                           "tied_head", c->tied, "dtype", f->dtype, "head_dtype", f->head, "n_params",

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Packed weights: what quantize writes is what loading the checkpoint with the same types gives, bit for bit; every field
- * of the file that is not as it should be is refused by name; and neither writing nor reading survives half-done. */
+ * Packed weights: what quantize writes is what loading the checkpoint with the same types gives, bit for bit; every
+ * field of the file that is not as it should be is refused by name; what fails leaves nothing behind. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdio.h>
