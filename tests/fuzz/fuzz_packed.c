@@ -11,7 +11,8 @@
 
 static const char model[] =
     "{\"model_type\": \"opt\", \"num_hidden_layers\": 2, \"hidden_size\": 8, \"num_attention_heads\": 2, "
-    "\"ffn_dim\": 12, \"vocab_size\": 20, \"max_position_embeddings\": 6, \"word_embed_proj_dim\": 4, \"tie_word_embeddings\": false}";
+    "\"ffn_dim\": 12, \"vocab_size\": 20, \"max_position_embeddings\": 6, \"word_embed_proj_dim\": 4, "
+    "\"tie_word_embeddings\": false}";
 
 static size_t data_size(const sd_config *config, sd_weight_type weights)
 {
