@@ -34,11 +34,19 @@ static int check_output(const char *output, sd_error *err)
     return SD_OK;
 }
 
+static void print_bytes(size_t bytes)
+{
+    const double n = (double)bytes;
+    n < 1e9 ? printf("%.4g MB", n * 1e-6) : printf("%.4g GB", n * 1e-9);
+}
+
 static void print_summary(const sd_quantized *q, const char *output, double seconds)
 {
-    const double before = (double)q->bytes_before, after = (double)q->bytes_after;
-    printf("%s: %.4g million parameters, %.4g MB -> %.4g MB (%.3g %%), %s", output, (double)q->n_params * 1e-6,
-           before * 1e-6, after * 1e-6, 100 * after / before, sd_weights_name(q->weights));
+    printf("%s: %.4g million parameters, ", output, (double)q->n_params * 1e-6);
+    print_bytes(q->bytes_before);
+    printf(" -> ");
+    print_bytes(q->bytes_after);
+    printf(" (%.3g %%), %s", 100 * (double)q->bytes_after / (double)q->bytes_before, sd_weights_name(q->weights));
     if (q->head != q->weights) {
         printf(", head %s", sd_weights_name(q->head));
     }
