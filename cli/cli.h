@@ -78,6 +78,7 @@ int sd_verb_logits(int argc, char **argv);
 int sd_verb_tokenize(int argc, char **argv);
 int sd_verb_info(int argc, char **argv);
 int sd_verb_bench(int argc, char **argv);
+int sd_verb_quantize(int argc, char **argv);
 
 /* ---- what several verbs share ---- */
 

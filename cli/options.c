@@ -16,8 +16,9 @@
 
 enum { MAX_OPTIONS = 48, HELP_COLUMN = 30 };
 
-/* What getopt_long returns: values beyond any character, which it uses for short options (there are none). */
-enum { FIRST_CODE = 256, HELP_CODE = FIRST_CODE + MAX_OPTIONS };
+/* What getopt_long returns: values beyond any character, which it uses for short options. The only one of these is
+ * OUTPUT, where there is an option of the name behind it. */
+enum { FIRST_CODE = 256, HELP_CODE = FIRST_CODE + MAX_OPTIONS, OUTPUT = 'o' };
 
 int sd_cli_fail(const sd_error *err)
 {
@@ -177,8 +178,23 @@ static int unknown_option(const char *verb, const sd_option *options, size_t n, 
                    : sd_cli_usage(verb, "unknown option %s", given);
 }
 
+/* Which option -o stands for; -1: none. */
+static int find_output(const sd_option *options, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (strcmp(options[i].name, "output") == 0) {
+            return (int)i;
+        }
+    }
+    return -1;
+}
+
 static int bad_option(const char *verb, const sd_option *options, size_t n, const char *given)
 {
+    const int output = find_output(options, n);
+    if (optopt == OUTPUT && output >= 0 && strcmp(given, "-o") == 0) {
+        return sd_cli_usage(verb, "-o needs a value");
+    }
     if (optopt == HELP_CODE) {
         return sd_cli_usage(verb, "--help takes no value");
     }
@@ -217,10 +233,18 @@ int sd_options_read(const char *verb, const sd_option *options, size_t n_options
     optind = 1;
     const int most = n_positional < 0 ? -n_positional : n_positional;
     int n = 0, code = 0;
+    const int output = find_output(options, n_options);
     for (;;) {
         int at = optind;
         if (code != -1) {
-            code = getopt_long(argc, argv, "-", table, NULL); /* "-": in order, whatever POSIXLY_CORRECT says */
+            /* "-": in order, whatever POSIXLY_CORRECT says */
+            code = getopt_long(argc, argv, output >= 0 ? "-o:" : "-", table, NULL);
+        }
+        if (code == OUTPUT && strcmp(argv[at], "-o") == 0) {
+            code = FIRST_CODE + output;
+        } else if (code == OUTPUT) { /* -output is a slip, not a file called "utput" */
+            code = '?';
+            optopt = 0;
         }
         if (code == -1 && optind == argc) {
             break;

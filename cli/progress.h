@@ -9,7 +9,8 @@
 typedef struct sd_progress {
     bool on;
     double start, shown;
-    int64_t total, done; /* rows */
+    int64_t total, done; /* rows, or what `unit` says */
+    const char *unit;    /* NULL: rows, with their tokens a second */
     int64_t tokens;
     double work_total, work_done; /* tokens at most, for the time left */
 } sd_progress;

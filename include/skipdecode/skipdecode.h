@@ -99,7 +99,8 @@ typedef struct sd_model_info {
 SD_API void sd_model_options_default(sd_model_options *options);
 
 /* Loads a Hugging Face model directory: config.json with model.safetensors, sharded safetensors, pytorch_model.bin or
- * sharded .bin. options: NULL for the defaults. On success *out is the caller's. */
+ * sharded .bin; or one that `skipdecode quantize` wrote, whose weight types are fixed. options: NULL for the defaults.
+ * On success *out is the caller's. */
 SD_API int sd_model_load(sd_model **out, const char *dir, const sd_model_options *options, sd_error *err);
 SD_API void sd_model_free(sd_model *model); /* after its sessions */
 SD_API void sd_model_get_info(const sd_model *model, sd_model_info *info);

@@ -90,6 +90,16 @@ void sd_file_close(sd_file *file)
     *file = (sd_file){0};
 }
 
+void sd_file_release(const sd_file *file, size_t at, size_t size)
+{
+    if (!file->mapped || size == 0) {
+        return;
+    }
+    /* whole pages; a neighbour's bytes in them come back from the page cache when they are read */
+    const size_t page = (size_t)sysconf(_SC_PAGE_SIZE), first = at / page * page;
+    (void)madvise((void *)(uintptr_t)(file->data + first), at + size - first, MADV_DONTNEED);
+}
+
 bool sd_file_exists(const char *path)
 {
     struct stat st;
@@ -100,6 +110,22 @@ bool sd_dir_exists(const char *path)
 {
     struct stat st;
     return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+int sd_read_at(int fd, void *dst, size_t size, size_t at, sd_error *err)
+{
+    for (size_t done = 0; done < size;) {
+        ssize_t n = pread(fd, (char *)dst + done, size - done, (off_t)(at + done));
+        if (n < 0 && errno != EINTR) {
+            return sd_fail_errno(err, "cannot read at byte %zu", at + done);
+        }
+        if (n == 0) {
+            return sd_fail(err, SD_ERR_IO, "ended at byte %zu while being read (was it truncated just now?)",
+                           at + done);
+        }
+        done += n > 0 ? (size_t)n : 0;
+    }
+    return SD_OK;
 }
 
 char *sd_path_join(const char *dir, const char *name)

@@ -18,9 +18,16 @@ typedef struct sd_file {
 int sd_file_open(sd_file *file, const char *path, bool no_mmap, sd_error *err);
 void sd_file_close(sd_file *file); /* tolerates {0} */
 
+/* The pages of bytes at .. at+size-1 of a mapped file leave this process's memory, until they are read again; nothing
+ * for a file that was read. */
+void sd_file_release(const sd_file *file, size_t at, size_t size);
+
 /* True for an existing regular file (links followed). */
 bool sd_file_exists(const char *path);
 bool sd_dir_exists(const char *path);
+
+/* Exactly `size` bytes from byte `at` of an open file. May run on several threads. */
+int sd_read_at(int fd, void *dst, size_t size, size_t at, sd_error *err);
 
 /* "dir/name"; the caller owns it. NULL when memory is out. */
 char *sd_path_join(const char *dir, const char *name);

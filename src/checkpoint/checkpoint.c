@@ -198,6 +198,14 @@ static int find_layout(const layout **found, const char *dir, sd_error *err)
     return SD_OK;
 }
 
+int sd_checkpoint_exists(const char *dir, const char **name, sd_error *err)
+{
+    const layout *how;
+    int rc = find_layout(&how, dir, err);
+    *name = how ? how->name : NULL;
+    return rc;
+}
+
 int sd_checkpoint_open(sd_checkpoint **out, const char *dir, bool no_mmap, sd_error *err)
 {
     *out = NULL;
@@ -253,6 +261,18 @@ const sd_tensor *sd_checkpoint_at(const sd_checkpoint *checkpoint, size_t index)
 const sd_tensor *sd_checkpoint_find(const sd_checkpoint *checkpoint, const char *name)
 {
     return sd_tensor_list_find(&checkpoint->tensors, name);
+}
+
+void sd_checkpoint_release(const sd_checkpoint *checkpoint, const sd_tensor *tensor)
+{
+    const uintptr_t at = (uintptr_t)tensor->data;
+    for (size_t i = 0; i < checkpoint->n_files; i++) {
+        const sd_file *file = &checkpoint->files[i].file;
+        if (at >= (uintptr_t)file->data && at - (uintptr_t)file->data < file->size) {
+            sd_file_release(file, at - (uintptr_t)file->data,
+                            (size_t)tensor->n_elements * sd_dtype_size(tensor->dtype));
+        }
+    }
 }
 
 const char *sd_checkpoint_format(const sd_checkpoint *checkpoint) { return checkpoint->format; }

@@ -31,10 +31,14 @@ typedef struct sd_tensor {
     int64_t shape[SD_MAX_RANK];
     int64_t n_elements;         /* product of shape; 1 for rank 0 */
     const void *data;           /* [n_elements] row-major, contiguous, little-endian, any alignment */
+    uint64_t offset;            /* safetensors: of the data, from where the file's data begin */
     const char *file;           /* path, for messages */
 } sd_tensor;
 
 typedef struct sd_checkpoint sd_checkpoint;
+
+/* *name: the file by which a directory is known to hold a checkpoint (static storage); NULL: it holds none. */
+int sd_checkpoint_exists(const char *dir, const char **name, sd_error *err);
 
 /* Opens what `dir` holds, safetensors before .bin. *out is the caller's; tensors live as long as it does. */
 int sd_checkpoint_open(sd_checkpoint **out, const char *dir, bool no_mmap, sd_error *err);
@@ -45,6 +49,9 @@ size_t sd_checkpoint_count(const sd_checkpoint *checkpoint);
 const sd_tensor *sd_checkpoint_at(const sd_checkpoint *checkpoint, size_t index);
 const sd_tensor *sd_checkpoint_find(const sd_checkpoint *checkpoint, const char *name); /* NULL: none */
 const char *sd_checkpoint_format(const sd_checkpoint *checkpoint); /* "safetensors", "safetensors, 3 shards", ... */
+
+/* The tensor's bytes will not be read again soon: where they are mapped, they stop counting as the process's memory. */
+void sd_checkpoint_release(const sd_checkpoint *checkpoint, const sd_tensor *tensor);
 
 /* n elements from `first` on as f32. dtype: one of F32, F16, BF16, F64 (the caller has checked). */
 void sd_tensor_read_f32(const sd_tensor *tensor, int64_t first, int64_t n, float *dst);

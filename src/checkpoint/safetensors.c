@@ -9,15 +9,13 @@
 #include "src/base/alloc.h"
 #include "src/base/json.h"
 #include "src/checkpoint/readers.h"
-
-enum { LENGTH_BYTES = 8 };
+#include "src/checkpoint/safetensors.h"
 
 static const char METADATA[] = "__metadata__";
 
 /* The file being read: the header's bounds are already checked. */
 typedef struct source {
-    const unsigned char *data; /* [data_size] behind the header */
-    size_t data_size;
+    size_t data_size; /* bytes behind the header */
     const char *path;
 } source;
 
@@ -111,7 +109,7 @@ static int read_entry(const json_t *object, const source *src, sd_tensor *tensor
                        "its %lld elements of %s do not fill the %llu bytes that data_offsets gives it",
                        (long long)tensor->n_elements, sd_dtype_name(tensor->dtype), (unsigned long long)(end - begin));
     }
-    tensor->data = src->data + begin;
+    tensor->offset = begin;
     return SD_OK;
 }
 
@@ -135,8 +133,7 @@ static int check_tiling(const sd_tensor_list *list, size_t first, const source *
     }
     for (size_t i = 0; i < n; i++) {
         const sd_tensor *t = &list->entries[first + i].tensor;
-        uint64_t begin = (uint64_t)((const unsigned char *)t->data - src->data);
-        ranges[i] = (range){begin, begin + (uint64_t)t->n_elements * sd_dtype_size(t->dtype), t->name};
+        ranges[i] = (range){t->offset, t->offset + (uint64_t)t->n_elements * sd_dtype_size(t->dtype), t->name};
     }
     if (n > 0) {
         qsort(ranges, n, sizeof *ranges, by_begin);
@@ -187,34 +184,61 @@ static int read_tensors(sd_tensor_list *list, const json_t *header, const source
     return check_tiling(list, first, src, err);
 }
 
-static int read_file(sd_tensor_list *list, const unsigned char *bytes, size_t size, const char *path, sd_error *err)
+int sd_safetensors_header_size(const unsigned char *start, size_t size, size_t *header_size, sd_error *err)
 {
-    if (size < LENGTH_BYTES) {
+    if (size < SD_SAFETENSORS_LENGTH) {
         return sd_fail(err, SD_ERR_FORMAT, "%zu bytes are too few for a safetensors file: it is empty or truncated",
                        size);
     }
     uint64_t length;
-    memcpy(&length, bytes, sizeof length);
+    memcpy(&length, start, sizeof length);
     if (length > SD_SAFETENSORS_MAX_HEADER) {
         return sd_fail(err, SD_ERR_FORMAT, "a header of %llu bytes is above the limit of %d: not a safetensors file",
                        (unsigned long long)length, SD_SAFETENSORS_MAX_HEADER);
     }
-    if (length > size - LENGTH_BYTES) {
+    if (length > size - SD_SAFETENSORS_LENGTH) {
         return sd_fail(err, SD_ERR_FORMAT, "the header is %llu bytes long, but only %zu follow: the file is truncated",
-                       (unsigned long long)length, size - LENGTH_BYTES);
+                       (unsigned long long)length, size - SD_SAFETENSORS_LENGTH);
     }
-    size_t header_size = (size_t)length;
-    const char *text = (const char *)bytes + LENGTH_BYTES;
+    *header_size = (size_t)length;
+    return SD_OK;
+}
+
+int sd_safetensors_parse_header(sd_tensor_list *list, json_t **header, const char *text, size_t header_size,
+                                size_t data_size, const char *path, sd_error *err)
+{
+    *header = NULL;
     if (header_size == 0 || text[0] != '{') {
         return sd_fail(err, SD_ERR_FORMAT, "the header does not begin with \"{\": not a safetensors file");
     }
-    json_t *header;
-    int rc = sd_json_parse(&header, text, header_size, "header", err);
+    int rc = sd_json_parse(header, text, header_size, "header", err);
+    if (rc != SD_OK) {
+        *header = NULL;
+        return rc;
+    }
+    const source src = {data_size, path};
+    rc = read_tensors(list, *header, &src, err);
+    if (rc != SD_OK) {
+        json_decref(*header);
+        *header = NULL;
+    }
+    return rc;
+}
+
+static int read_file(sd_tensor_list *list, const unsigned char *bytes, size_t size, const char *path, sd_error *err)
+{
+    size_t header_size = 0, first = list->n;
+    int rc = sd_safetensors_header_size(bytes, size, &header_size, err);
     if (rc != SD_OK) {
         return rc;
     }
-    source src = {bytes + LENGTH_BYTES + header_size, size - LENGTH_BYTES - header_size, path};
-    rc = read_tensors(list, header, &src, err);
+    const unsigned char *text = bytes + SD_SAFETENSORS_LENGTH, *data = text + header_size;
+    json_t *header;
+    rc = sd_safetensors_parse_header(list, &header, (const char *)text, header_size,
+                                     size - SD_SAFETENSORS_LENGTH - header_size, path, err);
+    for (size_t i = first; rc == SD_OK && i < list->n; i++) {
+        list->entries[i].tensor.data = data + list->entries[i].tensor.offset;
+    }
     json_decref(header);
     return rc;
 }

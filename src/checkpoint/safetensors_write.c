@@ -8,8 +8,15 @@
 #include "src/base/file.h"
 #include "src/base/utf8.h"
 #include "src/checkpoint/readers.h"
+#include "src/checkpoint/safetensors.h"
 
 enum { ALIGNMENT = 8 }; /* of the data in the file: a reader may map it and use it in place */
+
+static int fail_source(const sd_tensor_source *t, sd_error *err)
+{
+    return sd_fail(err, SD_ERR_ARG, "tensor \"%s\": its dtype, rank, shape or data is none that a file can hold",
+                   sd_show(t->name, strlen(t->name)).text);
+}
 
 static int check_source(const sd_tensor_source *t, size_t *bytes, sd_error *err)
 {
@@ -22,9 +29,8 @@ static int check_source(const sd_tensor_source *t, size_t *bytes, sd_error *err)
     }
     int64_t n = 0;
     ok = ok && sd_shape_elements(t->shape, t->rank, &n) && sd_mul_size((size_t)n, sd_dtype_size(t->dtype), bytes);
-    if (!ok || (*bytes > 0 && !t->data)) {
-        return sd_fail(err, SD_ERR_ARG, "tensor \"%s\": its dtype, rank, shape or data is none that a file can hold",
-                       sd_show(t->name, strlen(t->name)).text);
+    if (!ok) {
+        return fail_source(t, err);
     }
     return SD_OK;
 }
@@ -74,12 +80,24 @@ static void add_json_string(sd_buf *out, const char *text)
     sd_buf_add_str(out, "\"");
 }
 
-/* The length and the header, padded so that the data that follow are aligned. */
-static int make_header(sd_buf *out, const sd_tensor_source *tensors, size_t n, sd_error *err)
+static void add_metadata(sd_buf *out, const sd_safetensors_pair *pairs, size_t n)
+{
+    sd_buf_add_str(out, "{\"__metadata__\":{");
+    for (size_t i = 0; i < n; i++) {
+        sd_buf_add_str(out, i ? "," : "");
+        add_json_string(out, pairs[i].key);
+        sd_buf_add_str(out, ":");
+        add_json_string(out, pairs[i].value);
+    }
+    sd_buf_add_str(out, "}");
+}
+
+int sd_safetensors_make_header(sd_buf *out, const sd_tensor_source *tensors, size_t n,
+                               const sd_safetensors_pair *metadata, size_t n_metadata, size_t alignment, sd_error *err)
 {
     uint64_t length = 0;
     sd_buf_add(out, &length, sizeof length); /* filled in below */
-    sd_buf_add_str(out, "{\"__metadata__\":{\"format\":\"pt\"}");
+    add_metadata(out, metadata, n_metadata);
     size_t at = 0;
     for (size_t i = 0; i < n; i++) {
         size_t bytes = 0;
@@ -101,7 +119,7 @@ static int make_header(sd_buf *out, const sd_tensor_source *tensors, size_t n, s
         at = end;
     }
     sd_buf_add_str(out, "}");
-    while (out->len % ALIGNMENT != 0 && !out->failed) {
+    while (out->len % alignment != 0 && !out->failed) {
         sd_buf_add_str(out, " ");
     }
     if (out->failed) {
@@ -113,6 +131,21 @@ static int make_header(sd_buf *out, const sd_tensor_source *tensors, size_t n, s
                        (unsigned long long)length, SD_SAFETENSORS_MAX_HEADER);
     }
     memcpy(out->data, &length, sizeof length);
+    return check_names_differ(tensors, n, err);
+}
+
+static int check_data(const sd_tensor_source *tensors, size_t n, sd_error *err)
+{
+    for (size_t i = 0; i < n; i++) {
+        size_t bytes = 0;
+        int rc = check_source(&tensors[i], &bytes, err);
+        if (rc != SD_OK) {
+            return rc;
+        }
+        if (bytes > 0 && !tensors[i].data) {
+            return fail_source(&tensors[i], err);
+        }
+    }
     return SD_OK;
 }
 
@@ -128,9 +161,10 @@ int sd_safetensors_write(const char *path, const sd_tensor_source *tensors, size
 {
     sd_buf header = {0};
     sd_atomic_file file = {0};
-    int rc = make_header(&header, tensors, n, err);
+    static const sd_safetensors_pair metadata = {"format", "pt"};
+    int rc = check_data(tensors, n, err);
     if (rc == SD_OK) {
-        rc = check_names_differ(tensors, n, err);
+        rc = sd_safetensors_make_header(&header, tensors, n, &metadata, 1, ALIGNMENT, err);
     }
     if (rc != SD_OK) {
         rc = sd_fail_prefix(err, rc, "%s", path);

@@ -23,4 +23,12 @@ int sd_model_new_matrix(sd_model *model, sd_matrix *dst, sd_weight_type weights,
                         sd_error *err);
 int sd_model_new_vector(sd_model *model, float **dst, int64_t n, const char *name, sd_error *err);
 
+sd_wtype sd_model_matrix_type(sd_weight_type weights); /* not of AUTO */
+
+/* f32 values of scratch that packing needs on a pool of this size. */
+size_t sd_model_pack_scratch(const sd_config *config, const sd_pool *pool);
+
+/* Fills a matrix, whose padding is zero, from tensors of equal shape that stand one below the other. */
+void sd_model_pack_matrix(sd_pool *pool, sd_matrix *dst, const sd_tensor *const *parts, int n_parts, float *scratch);
+
 #endif

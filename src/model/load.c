@@ -10,6 +10,7 @@
 #include "src/base/cpu.h"
 #include "src/base/error.h"
 #include "src/model/build.h"
+#include "src/model/packed.h"
 
 /* A matrix made of up to three tensors, one below the other (queries, keys, values). */
 typedef struct sd_pack_job {
@@ -34,14 +35,29 @@ static void pack_panel(void *context, int panel, int worker)
     }
 }
 
+void sd_model_pack_matrix(sd_pool *pool, sd_matrix *dst, const sd_tensor *const *parts, int n_parts, float *scratch)
+{
+    sd_pack_job job = {.dst = dst, .n_parts = n_parts, .part_rows = (int)parts[0]->shape[0], .scratch = scratch};
+    memcpy(job.parts, parts, (size_t)n_parts * sizeof *parts);
+    sd_pool_run(pool, sd_matrix_panels(dst->n), pack_panel, &job);
+}
+
+size_t sd_model_pack_scratch(const sd_config *c, const sd_pool *pool)
+{
+    int widest = c->hidden > c->ffn ? c->hidden : c->ffn;
+    widest = widest > c->embed ? widest : c->embed;
+    return (size_t)sd_pool_size(pool) * SD_PANEL * (size_t)widest;
+}
+
 typedef struct sd_loader {
     sd_model *model;
+    const sd_checkpoint *checkpoint;
     const sd_binding *binding;
     float *scratch; /* [workers][SD_PANEL * widest input] */
     sd_error *err;
 } sd_loader;
 
-static sd_wtype matrix_type(sd_weight_type weights)
+sd_wtype sd_model_matrix_type(sd_weight_type weights)
 {
     switch (weights) {
     case SD_WEIGHTS_BF16: return SD_W_BF16;
@@ -54,7 +70,7 @@ static sd_wtype matrix_type(sd_weight_type weights)
 int sd_model_new_matrix(sd_model *m, sd_matrix *dst, sd_weight_type weights, int n, int k, const char *name,
                         sd_error *err)
 {
-    sd_wtype type = matrix_type(weights);
+    sd_wtype type = sd_model_matrix_type(weights);
     *dst = (sd_matrix){.type = type, .n = n, .k = k};
     size_t bytes = sd_matrix_bytes(type, n, k);
     dst->data = sd_malloc_aligned(bytes, 1);
@@ -81,9 +97,10 @@ static int load_matrix(sd_loader *ld, sd_matrix *dst, sd_weight_type weights, co
     if (rc != SD_OK) {
         return rc;
     }
-    sd_pack_job job = {.dst = dst, .n_parts = n_parts, .part_rows = (int)t->shape[0], .scratch = ld->scratch};
-    memcpy(job.parts, parts, (size_t)n_parts * sizeof *parts);
-    sd_pool_run(ld->model->pool, sd_matrix_panels(dst->n), pack_panel, &job);
+    sd_model_pack_matrix(ld->model->pool, dst, parts, n_parts, ld->scratch);
+    for (int i = 0; i < n_parts; i++) {
+        sd_checkpoint_release(ld->checkpoint, parts[i]);
+    }
     return SD_OK;
 }
 
@@ -176,13 +193,12 @@ static int load_global(sd_loader *ld)
     return rc == SD_OK ? load_vector(ld, &m->final_norm.bias, &t[SD_SLOT_FINAL_NORM_BIAS], 1) : rc;
 }
 
-static int load_weights(sd_model *m, const sd_binding *binding, sd_error *err)
+static int load_weights(sd_model *m, const sd_checkpoint *checkpoint, const sd_binding *binding, sd_error *err)
 {
     const sd_config *c = &m->config;
-    int widest = c->hidden > c->ffn ? c->hidden : c->ffn;
-    widest = widest > c->embed ? widest : c->embed;
-    size_t floats = (size_t)sd_pool_size(m->pool) * SD_PANEL * (size_t)widest;
-    sd_loader ld = {.model = m, .binding = binding, .scratch = sd_malloc_aligned(floats, sizeof(float)), .err = err};
+    size_t floats = sd_model_pack_scratch(c, m->pool);
+    sd_loader ld = {.model = m, .checkpoint = checkpoint, .binding = binding, .err = err,
+                    .scratch = sd_malloc_aligned(floats, sizeof(float))};
     m->layers = sd_calloc((size_t)c->n_layers, sizeof *m->layers);
     int rc = SD_OK;
     if (!ld.scratch || !m->layers) {
@@ -200,7 +216,7 @@ static int load_weights(sd_model *m, const sd_binding *binding, sd_error *err)
 
 static double bytes_a_weight(sd_weight_type weights)
 {
-    const sd_wtype type = matrix_type(weights);
+    const sd_wtype type = sd_model_matrix_type(weights);
     return (double)sd_matrix_bytes(type, SD_PANEL, SD_BLOCK) / (SD_PANEL * SD_BLOCK);
 }
 
@@ -228,7 +244,7 @@ int sd_model_check_memory(const sd_model *m, sd_error *err)
 
 const char *sd_weights_name(sd_weight_type weights)
 {
-    return weights == SD_WEIGHTS_AUTO ? "auto" : sd_wtype_name(matrix_type(weights));
+    return weights == SD_WEIGHTS_AUTO ? "auto" : sd_wtype_name(sd_model_matrix_type(weights));
 }
 
 static sd_weight_type stored_type(const sd_binding *binding)
@@ -262,8 +278,10 @@ static int load_from(sd_model *m, const char *dir, const sd_model_options *optio
 {
     int rc = sd_config_load(&m->config, dir, err);
     rc = rc == SD_OK ? sd_model_start(m, options, err) : rc;
-    if (rc != SD_OK) {
-        return rc;
+    bool packed = false;
+    rc = rc == SD_OK ? sd_packed_exists(dir, &packed, err) : rc;
+    if (rc != SD_OK || packed) {
+        return rc == SD_OK ? sd_packed_load(m, dir, options, err) : rc;
     }
     sd_checkpoint *checkpoint;
     rc = sd_checkpoint_open(&checkpoint, dir, options->no_mmap, err);
@@ -278,7 +296,7 @@ static int load_from(sd_model *m, const char *dir, const sd_model_options *optio
         sd_model_choose_types(m, options, stored_type(&binding));
         rc = sd_model_check_memory(m, err);
         if (rc == SD_OK) {
-            rc = load_weights(m, &binding, err);
+            rc = load_weights(m, checkpoint, &binding, err);
         }
         sd_binding_clear(&binding);
     }
@@ -367,7 +385,7 @@ void sd_model_free(sd_model *m)
 void sd_model_get_info(const sd_model *m, sd_model_info *info)
 {
     const sd_config *c = &m->config;
-    const sd_wtype type = matrix_type(m->weights);
+    const sd_wtype type = sd_model_matrix_type(m->weights);
     size_t layer = sd_matrix_bytes(type, 3 * c->hidden, c->hidden) + sd_matrix_bytes(type, c->hidden, c->hidden) +
                    sd_matrix_bytes(type, c->ffn, c->hidden) + sd_matrix_bytes(type, c->hidden, c->ffn);
     *info = (sd_model_info){

@@ -9,7 +9,7 @@ import unittest
 
 from support import FAILURE, MODEL, OK, TINY, USAGE, Case, main, run, special_files, write, write_csv
 
-VERBS = ("generate", "plan", "logits", "tokenize", "info", "bench")
+VERBS = ("generate", "plan", "logits", "tokenize", "quantize", "info", "bench")
 HUGE = ("2147483648", "9999999999", "99999999999999999999", "-99999999999999999999")
 
 
@@ -61,7 +61,8 @@ class AnyVerb(Usage):
     """What holds for the options of every verb, by its own help."""
 
     def commands(self, verb):
-        base = {"generate": ["--prompt", "a"], "logits": ["--ids", "2"], "tokenize": ["--text", "a"]}
+        base = {"generate": ["--prompt", "a"], "logits": ["--ids", "2"], "tokenize": ["--text", "a"],
+                "quantize": ["-o", self.path("packed")]}
         return [verb, TINY if verb != "tokenize" or not MODEL else MODEL] + base.get(verb, [])
 
     def test_unknown_options(self):
@@ -328,6 +329,9 @@ class EveryOption(Case):
                 "--weights": "f32", "--head": "auto", "--kv": "f32", "--threads": "2"
             },
             "tokenize": {"--text": "a", "--input": texts},
+            "quantize": {
+                "--output": self.path("packed"), "--weights": "q4", "--head": "bf16", "--threads": "2"
+            },
             "info": {},
             "bench": {
                 "--shape": "e2e", "--weights": "q8", "--head": "f32", "--kv": "f16", "--threads": "1", "--batch": "1",
@@ -335,7 +339,8 @@ class EveryOption(Case):
                 "--prefill-tokens": "3", "--seed": "3", "--plot": self.path("p.png")
             },
         }
-        needs = {"generate": ["--prompt", "a"], "logits": ["--ids", "2"], "tokenize": ["--text", "a"]}
+        needs = {"generate": ["--prompt", "a"], "logits": ["--ids", "2"], "tokenize": ["--text", "a"],
+                 "quantize": ["-o", self.path("packed"), "--overwrite"]}
         instead = {"--input": [], "--prompt": [], "--text": [], "--ids": [], "--format": ["--input", table],
                    "--template": ["--input", table], "--limit": ["--input", table],
                    "--policy": ["--prompt", "a", "--speedup", "2"]}
@@ -345,6 +350,8 @@ class EveryOption(Case):
                 rest = instead.get(option, needs.get(verb, [])) if verb == "generate" or not instead.get(option) else []
                 if verb == "logits" and option != "--ids":
                     rest = needs[verb]
+                if verb == "quantize" and option == "--output":
+                    rest = []
                 if verb == "bench":
                     short = {"--batch": "1", "--speedups": "1", "--prompt": "2", "--gen": "2", "--repeat": "1"}
                     rest = [x for name, value in short.items() if name != option for x in (name, value)]

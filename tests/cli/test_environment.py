@@ -43,6 +43,8 @@ class StandardOutput(Case):
                 ["logits", TINY, "--ids", "2"], ["logits", MODEL, "--ids", "2", "--json"],
                 ["tokenize", MODEL, "--text", "a"], ["tokenize", MODEL, "--input", texts],
                 ["info", MODEL], ["info", MODEL, "--json"],
+                ["quantize", TINY, "-o", self.path("packed"), "--overwrite"],
+                ["quantize", TINY, "-o", self.path("packed"), "--overwrite", "--json"],
                 ["help"], ["help", "generate"], ["--version"])
 
     def test_full_disk(self):
