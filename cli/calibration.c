@@ -105,12 +105,17 @@ static bool read_numbers(const json_t *o, const char *name, double *values, int 
     return ok;
 }
 
-static bool read_int(const json_t *o, const char *name, int64_t min, int64_t max, int *value)
+static bool as_int(const json_t *number, int64_t min, int64_t max, int *value)
 {
     int64_t n;
-    const bool ok = sd_json_as_int(json_object_get(o, name), &n) && n >= min && n <= max;
+    const bool ok = sd_json_as_int(number, &n) && n >= min && n <= max;
     *value = ok ? (int)n : 0;
     return ok;
+}
+
+static bool read_int(const json_t *o, const char *name, int64_t min, int64_t max, int *value)
+{
+    return as_int(json_object_get(o, name), min, max, value);
 }
 
 static bool read_cost(sd_cost *cost, const json_t *o, uint64_t key, int rows, int n_layers)
@@ -118,19 +123,18 @@ static bool read_cost(sd_cost *cost, const json_t *o, uint64_t key, int rows, in
     char hex[17];
     (void)snprintf(hex, sizeof hex, "%016" PRIx64, key);
     const char *found = json_string_value(json_object_get(o, "key"));
-    double layers[SD_COST_POINTS];
+    const json_t *layers = json_object_get(o, "layers");
     int format;
-    *cost = (sd_cost){.rows = rows, .attention = json_number_value(json_object_get(o, "attention"))};
+    *cost = (sd_cost){.attention = json_number_value(json_object_get(o, "attention"))};
     bool ok = found && strcmp(found, hex) == 0 && read_int(o, "format", FORMAT, FORMAT, &format) &&
-              read_int(o, "position", 1, 1 << 24, &cost->position) && json_is_number(json_object_get(o, "attention"));
-    const size_t n = json_array_size(json_object_get(o, "layers"));
+              read_int(o, "rows", rows, rows, &cost->rows) && read_int(o, "position", 1, 1 << 24, &cost->position) &&
+              json_is_number(json_object_get(o, "attention"));
+    const size_t n = json_array_size(layers);
     cost->n_points = n <= SD_COST_POINTS ? (int)n : 0;
-    ok = ok && read_numbers(o, "layers", layers, cost->n_points) &&
-         read_numbers(o, "seconds", cost->seconds, cost->n_points);
     for (int i = 0; ok && i < cost->n_points; i++) {
-        ok = layers[i] >= 1 && layers[i] <= n_layers;
-        cost->layers[i] = ok ? (int)layers[i] : 0;
+        ok = as_int(json_array_get(layers, (size_t)i), 1, n_layers, &cost->layers[i]);
     }
+    ok = ok && read_numbers(o, "seconds", cost->seconds, cost->n_points);
     return ok && sd_cost_is_valid(cost, n_layers);
 }
 

@@ -39,8 +39,8 @@ static char *row_json(const sd_job *job, size_t request, const sd_schedule *sche
     json_t *o = json_pack("{s:I, s:O*, s:s%, s:s, s:i, s:i, s:I, s:I, s:s, s:s}", "index", (json_int_t)row, "id",
                           job->input.rows[row].id, "text", r->text, r->text_len, "finish_reason", finish,
                           "prompt_tokens", job->requests[row].n_prompt, "completion_tokens", r->n_ids, "layers_run",
-                          (json_int_t)r->layers_run, "layers_full", (json_int_t)r->steps * job->info.n_layers, "schedule",
-                          sd_schedule_text(schedule), "key", key);
+                          (json_int_t)r->layers_run, "layers_full", (json_int_t)r->steps * job->info.n_layers,
+                          "schedule", sd_schedule_text(schedule), "key", key);
     if (!o || (r->logprobs && !add_logprobs(o, r))) {
         json_decref(o);
         return NULL;

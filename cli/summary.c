@@ -103,8 +103,8 @@ static void print_target(const sd_job *job)
 {
     const double target = job->flags->schedule.speedup;
     if (job->predicted > 0) {
-        fprintf(stderr, "predicted decode speedup    %.2fx  (target %gx by the clock; steps timed %s)\n", job->predicted,
-                target, job->cached ? "in an earlier run" : "at the start");
+        fprintf(stderr, "predicted decode speedup    %.2fx  (target %gx by the clock; steps timed %s)\n",
+                job->predicted, target, job->cached ? "in an earlier run" : "at the start");
     } else if (job->by_clock) {
         fprintf(stderr, "target decode speedup       %gx  (by the clock; on the schedule of the rows done before)\n",
                 target);

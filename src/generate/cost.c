@@ -319,8 +319,8 @@ static void warn_out_of_reach(const sd_cost *cost, const sd_wall_task *task, int
         (void)snprintf(fixed, sizeof fixed, ", of which %.3g ms (the output head above all) do not depend on layers",
                        step_seconds(cost, 0) * 1e3);
     }
-    sd_warn("speedup %g is out of reach: at most %.2fx on this machine with %d row%s, where a decode step costs %.3g ms "
-            "at full depth and %.3g ms with the fewest layers (%d)%s",
+    sd_warn("speedup %g is out of reach: at most %.2fx on this machine with %d row%s, where a decode step costs "
+            "%.3g ms at full depth and %.3g ms with the fewest layers (%d)%s",
             task->speedup, best, cost->rows, cost->rows == 1 ? "" : "s", full * 1e3, least * 1e3, low, fixed);
 }
 

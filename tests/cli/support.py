@@ -8,6 +8,7 @@ Environment (CTest sets the first two):
 
 A file ends with status 77, which CTest counts as skipped, when it has no model or when all its tests were skipped.
 """
+import atexit
 import collections
 import contextlib
 import csv
@@ -32,6 +33,10 @@ TINY = os.path.join(FIXTURES, "opt-tiny-prenorm")  # 7 layers, 64 positions, 106
 E2E = os.path.join(ROOT, "..", "shared", "data", "e2e", "devset.csv")
 SKIPPED = 77
 PATIENCE = 600  # seconds; the machine may be busy with something else
+
+# What steps cost is timed once for all tests of a file, and not left behind with the user.
+os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="skipdecode-cache-")
+atexit.register(shutil.rmtree, os.environ["XDG_CACHE_HOME"], ignore_errors=True)
 
 OK, FAILURE, USAGE = 0, 1, 2
 

@@ -315,14 +315,16 @@ class EveryOption(Case):
             "generate": {
                 "--prompt": "a", "--input": table, "--format": "csv", "--template": "{mr}\n",
                 "--output": self.path("out.jsonl"), "--limit": "1", "--batch": "2", "--max-tokens": "2",
-                "--speedup": "2", "--schedule": "max=9", "--policy": "skipdecode", "--temperature": "1",
+                "--speedup": "2", "--measure": "wall", "--schedule": "max=9", "--policy": "skipdecode",
+                "--temperature": "1",
                 "--top-k": "3", "--top-p": "0.9", "--min-p": "0.1", "--repetition-penalty": "1.1",
                 "--seed": "18446744073709551615", "--stop": "x", "--weights": "bf16", "--head": "q8",
                 "--kv": "f16", "--threads": "1", "--prefill-tokens": "2"
             },
             "plan": {
                 "--speedup": "2", "--schedule": "max=9", "--policy": "full", "--max-tokens": "9",
-                "--prompt-tokens": "5", "--kv": "f16", "--plot": self.path("p.png")
+                "--prompt-tokens": "5", "--measure": "wall", "--batch": "3", "--weights": "q8", "--head": "q4",
+                "--kv": "f16", "--threads": "2", "--plot": self.path("p.png")
             },
             "logits": {
                 "--ids": "2", "--forced": "3", "--speedup": "2", "--schedule": "max=9", "--policy": "full",
@@ -343,13 +345,17 @@ class EveryOption(Case):
                  "quantize": ["-o", self.path("packed"), "--overwrite"]}
         instead = {"--input": [], "--prompt": [], "--text": [], "--ids": [], "--format": ["--input", table],
                    "--template": ["--input", table], "--limit": ["--input", table],
-                   "--policy": ["--prompt", "a", "--speedup", "2"]}
+                   "--policy": ["--prompt", "a", "--speedup", "2"],
+                   "--measure": ["--prompt", "a", "--speedup", "2"]}
+        timed = ("--batch", "--weights", "--head", "--threads", "--no-mmap", "--measure")
         for verb in VERBS:
             for option, argument in options_of(verb).items():
                 self.assertEqual(bool(argument), option in values[verb], (verb, option))
                 rest = instead.get(option, needs.get(verb, [])) if verb == "generate" or not instead.get(option) else []
                 if verb == "logits" and option != "--ids":
                     rest = needs[verb]
+                if verb == "plan" and option in timed:
+                    rest = ["--speedup", "2"] + ([] if option == "--measure" else ["--measure", "wall"])
                 if verb == "quantize" and option == "--output":
                     rest = []
                 if verb == "bench":

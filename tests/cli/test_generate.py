@@ -178,7 +178,7 @@ class RowsAreIndependent(Case):
     def test_all_settings_one_file(self):
         path = self.input()
         base = ["generate", MODEL, "--input", path, "--quiet", "--max-tokens", "20", "--logprobs", "--seed", "3"]
-        for budget in (["--speedup", "3"], ["--schedule", "max=12,min=3,horizon=9,prompt=max"]):
+        for budget in (["--speedup", "3", "--measure", "layers"], ["--schedule", "max=12,min=3,horizon=9,prompt=max"]):
             alone = self.good(*base, *budget, "--batch", "1", "--threads", "1").out
             self.assertEqual([row["id"] for row in rows(alone)], list(range(N_ROWS)))
             self.assertEqual([row["index"] for row in rows(alone)], list(range(N_ROWS)))
@@ -189,7 +189,8 @@ class RowsAreIndependent(Case):
 
     def test_output_file_has_the_same_bytes(self):
         path = self.input()
-        args = ["generate", MODEL, "--input", path, "--quiet", "--max-tokens", "6", "--speedup", "4"]
+        args = ["generate", MODEL, "--input", path, "--quiet", "--max-tokens", "6", "--speedup", "4", "--measure",
+                "layers"]
         self.assertEqual(self.good(*args, "--output", self.path("out.jsonl")).out, b"")
         self.assertEqual(read(self.path("out.jsonl")), self.good(*args, "--batch", "5").out)
         self.assertEqual(sorted(os.listdir(self.dir)), ["in.jsonl", "out.jsonl"])
@@ -291,7 +292,7 @@ class Logprobs(Case):
     def test_against_logits(self):
         args = ["--speedup", "3"]
         row = good_json("generate", MODEL, "--prompt", MR, "--json", "--quiet", "--logprobs", "--max-tokens", "8",
-                        *args)
+                        "--measure", "layers", *args)
         self.assertEqual(len(row["ids"]), row["completion_tokens"])
         self.assertEqual(len(row["logprobs"]), row["completion_tokens"])
         prompt = good_json("tokenize", MODEL, "--text", MR + "\n", "--bos")["ids"]
@@ -318,7 +319,8 @@ class Reports(Case):
 
     def test_summary(self):
         path = write_csv(self.path("in.csv"), 8)
-        done = self.good("generate", MODEL, "--input", path, "--speedup", "3", "--compare", "--max-tokens", "12")
+        done = self.good("generate", MODEL, "--input", path, "--speedup", "3", "--measure", "layers", "--compare",
+                         "--max-tokens", "12")
         self.assertEqual(len(rows(done.out)), 8)
         text = done.err.decode()
         for part in ("8 rows", "prompt and", "generated tokens", "layer speedup ", "decode wall-clock speedup ",
@@ -344,8 +346,8 @@ class Reports(Case):
     def test_json_summary(self):
         path = write_csv(self.path("in.csv"), 9)
         out = self.path("out.jsonl")
-        done = self.good("generate", MODEL, "--input", path, "--output", out, "--speedup", "4", "--compare", "--json",
-                         "--quiet", "--max-tokens", "10")
+        done = self.good("generate", MODEL, "--input", path, "--output", out, "--speedup", "4", "--measure", "layers",
+                         "--compare", "--json", "--quiet", "--max-tokens", "10")
         self.assertEqual(done.err, b"")
         summary = json.loads(done.out)
         made = rows(read(out))
@@ -357,13 +359,16 @@ class Reports(Case):
         self.assertEqual(summary["layers_run"], sum(row["layers_run"] for row in made))
         self.assertEqual(n_layers * summary["decode_steps"], sum(row["layers_full"] for row in made))
         self.assertAlmostEqual(summary["layer_speedup"], n_layers * summary["decode_steps"] / summary["layers_run"])
+        self.assertEqual((summary["measure"], summary["target_speedup"], summary["predicted_speedup"]),
+                         ("layers", 4, None))
+        self.assertEqual({row["schedule"] for row in made}, {summary["schedule"]})
         for key in ("decode_wall_speedup", "request_wall_speedup", "prefill_seconds", "decode_seconds",
                     "kv_peak_bytes"):
             self.assertGreater(summary[key], 0, key)
 
     def test_layers_run_is_the_plan(self):
         row = good_json("generate", MODEL, "--prompt", MR, "--json", "--quiet", "--max-tokens", "20", "--ignore-eos",
-                        "--speedup", "2")
+                        "--speedup", "2", "--measure", "layers")
         plan = good_json("plan", MODEL, "--max-tokens", "20", "--speedup", "2", "--json")
         self.assertEqual(row["layers_run"], sum(plan["budgets"]))
 

@@ -126,7 +126,8 @@ class WholeModel(Quantize):
         self.assertEqual(sorted(os.listdir(self.out)), sorted(FEW_FILES[:4] + [PACKED] + FEW_FILES[4:]))
         for name in FEW_FILES:
             self.assertEqual(read(os.path.join(self.out, name)), read(os.path.join(MODEL, name)))
-        prompt = ["--prompt", "name[The Eagle], eatType[pub]", "--max-tokens", "8", "--speedup", "2", "--quiet"]
+        prompt = ["--prompt", "name[The Eagle], eatType[pub]", "--max-tokens", "8", "--speedup", "2", "--measure",
+                  "layers", "--quiet"]
         self.assertEqual(self.good("generate", self.out, *prompt).out,
                          self.good("generate", MODEL, *prompt, "--weights", "q8").out)
         self.assertEqual(self.logits(self.out, "--json").count(b"\n"), self.logits(MODEL, "--json").count(b"\n"))
