@@ -114,16 +114,17 @@ typedef struct sd_schedule_flags {
      "full (default) or skipdecode (with --speedup or --schedule)"}
 
 /* For verbs that can measure the model. */
-#define SD_MEASURE_OPTION(flags)                                                                                       \
+#define SD_MEASURE_OPTION(flags, usual)                                                                                \
     {"measure", "NAME", SD_OPTION_STRING, &(flags).measure,                                                            \
-     "what --speedup is a ratio of: wall (seconds, the default) or layers (a mean over the horizon)"}
+     "what --speedup is a ratio of: wall (seconds of decoding) or layers (a mean); default " usual}
 
 /* Whether the budget is to be chosen by the clock. by_default: what no --measure means. */
 int sd_schedule_flags_by_clock(const sd_schedule_flags *flags, bool by_default, bool *by_clock, sd_error *err);
 
-/* `options` holds the model's own defaults (warm-up, horizon, prompt) and becomes what the flags ask for. */
-int sd_schedule_flags_resolve(const sd_schedule_flags *flags, int n_layers, sd_schedule_options *options,
-                              sd_error *err);
+/* `options` holds the model's own defaults (warm-up, horizon, prompt) and becomes what the flags ask for. by_clock: its
+ * budget is left to sd_cost_choose. */
+int sd_schedule_flags_resolve(const sd_schedule_flags *flags, int n_layers, bool by_clock,
+                              sd_schedule_options *options, sd_error *err);
 
 /* "1,2,3" -> ids, at least one unless allow_empty. *ids is the caller's (free with sd_free). */
 int sd_parse_ids(const char *text, const char *option, bool allow_empty, int32_t **ids, int *n, sd_error *err);

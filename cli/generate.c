@@ -9,6 +9,7 @@
 #include "src/base/alloc.h"
 #include "src/base/error.h"
 #include "src/generate/sampler.h"
+#include "src/schedule/schedule.h"
 
 /* ---- output rows ---- */
 
@@ -26,19 +27,20 @@ static bool add_logprobs(json_t *o, const sd_result *r)
     return !failed;
 }
 
-/* One row as a JSON object on one line. Nothing in it depends on time, batch or thread count. */
-static char *row_json(const sd_job *job, size_t request)
+/* One row as a JSON object on one line. Nothing in it depends on time, batch or thread count, but the choice of a
+ * schedule that is to meet a target in seconds. */
+static char *row_json(const sd_job *job, size_t request, const sd_schedule *schedule)
 {
     size_t row = job->todo[request];
     const sd_result *r = &job->results[request];
     char key[17];
     (void)snprintf(key, sizeof key, "%016" PRIx64, job->keys[row]);
     const char *finish = r->finish == SD_FINISH_LENGTH ? "length" : "stop";
-    json_t *o = json_pack("{s:I, s:O*, s:s%, s:s, s:i, s:i, s:I, s:I, s:s}", "index", (json_int_t)row, "id",
+    json_t *o = json_pack("{s:I, s:O*, s:s%, s:s, s:i, s:i, s:I, s:I, s:s, s:s}", "index", (json_int_t)row, "id",
                           job->input.rows[row].id, "text", r->text, r->text_len, "finish_reason", finish,
                           "prompt_tokens", job->requests[row].n_prompt, "completion_tokens", r->n_ids, "layers_run",
-                          (json_int_t)r->layers_run, "layers_full", (json_int_t)r->steps * job->info.n_layers, "key",
-                          key);
+                          (json_int_t)r->layers_run, "layers_full", (json_int_t)r->steps * job->info.n_layers, "schedule",
+                          sd_schedule_text(schedule), "key", key);
     if (!o || (r->logprobs && !add_logprobs(o, r))) {
         json_decref(o);
         return NULL;
@@ -50,11 +52,14 @@ static char *row_json(const sd_job *job, size_t request)
 
 static int write_row(sd_job *job, size_t request, sd_error *err)
 {
-    char *line = row_json(job, request);
+    sd_schedule *schedule;
+    int rc = sd_job_row_schedule(job, job->todo[request], &schedule, err);
+    char *line = rc == SD_OK ? row_json(job, request, schedule) : NULL;
+    sd_schedule_free(schedule);
     if (!line) {
-        return sd_fail_memory(err, 1024, "an output row");
+        return rc == SD_OK ? sd_fail_memory(err, 1024, "an output row") : rc;
     }
-    int rc = sd_journal_add(&job->journal, job->todo[request], line, err);
+    rc = sd_journal_add(&job->journal, job->todo[request], line, err);
     free(line);
     return rc;
 }
@@ -137,7 +142,8 @@ static int run(sd_job *job, sd_error *err)
     }
     job->options.on_token = plain_text(f) ? stream_text : collect_row;
     job->options.user = job;
-    rc = run_rows(job, err);
+    rc = sd_job_choose_schedule(job, err);
+    rc = rc == SD_OK ? run_rows(job, err) : rc;
     if (rc == SD_OK) {
         rc = sd_journal_finish(&job->journal, err);
     }
@@ -174,6 +180,7 @@ static int prepare(sd_job *job, sd_error *err)
     const sd_generate_flags *f = job->flags;
     sd_model_options mo;
     int rc = sd_sampling_check(&f->sampling, err);
+    rc = rc == SD_OK ? sd_schedule_flags_by_clock(&f->schedule, true, &job->by_clock, err) : rc;
     rc = rc == SD_OK ? sd_model_flags_resolve(&f->model, &mo, err) : rc;
     rc = rc == SD_OK ? sd_recipe_load(&job->recipe, f->dir, err) : rc;
     rc = rc == SD_OK ? read_input(job, err) : rc;
@@ -187,7 +194,7 @@ static int prepare(sd_job *job, sd_error *err)
     job->options.batch = f->batch;
     job->options.prefill_tokens = f->prefill_tokens;
     job->options.schedule = job->recipe.schedule;
-    rc = sd_schedule_flags_resolve(&f->schedule, job->info.n_layers, &job->options.schedule, err);
+    rc = sd_schedule_flags_resolve(&f->schedule, job->info.n_layers, job->by_clock, &job->options.schedule, err);
     return rc == SD_OK ? sd_job_make_requests(job, err) : rc;
 }
 
@@ -250,6 +257,7 @@ int sd_verb_generate(int argc, char **argv)
         {"max-tokens", "N", SD_OPTION_COUNT, &f.max_tokens,
          "most tokens a row generates; default: the model's, else 128"},
         SD_SCHEDULE_OPTIONS(f.schedule),
+        SD_MEASURE_OPTION(f.schedule, "wall"),
         {"temperature", "T", SD_OPTION_DOUBLE, &f.temperature, "0 (default) is greedy"},
         {"top-k", "K", SD_OPTION_INT, &f.sampling.top_k, "sample among the K likeliest tokens; 0 is off"},
         {"top-p", "P", SD_OPTION_DOUBLE, &f.top_p,

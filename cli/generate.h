@@ -28,6 +28,9 @@ typedef struct sd_job {
     sd_tokenizer *tok;
     sd_recipe recipe;
     sd_generate_options options;
+    bool by_clock;              /* the schedule is chosen by seconds, once the journal is open */
+    double predicted;           /* decode speedup that it is predicted to give; 0: nobody asked */
+    bool cached;                /* by steps timed in an earlier run */
     sd_input input;
     sd_request *requests;       /* [input.n] */
     sd_result *results;         /* [n_todo] result i is of row todo[i] */
@@ -44,7 +47,13 @@ typedef struct sd_job {
 
 /* requests.c: tokenizes every prompt, merges a row's own settings with the flags, computes keys. */
 int sd_job_make_requests(sd_job *job, sd_error *err);
+int sd_job_check_schedules(const sd_job *job, sd_error *err); /* that options.schedule fits every row */
+int sd_job_row_schedule(const sd_job *job, size_t row, sd_schedule **schedule, sd_error *err); /* the caller's */
 void sd_job_clear_requests(sd_job *job);
+
+/* choose.c: sets options.schedule, if the clock is to choose it: from the first row that the journal holds, else from
+ * what decode steps cost on this machine. */
+int sd_job_choose_schedule(sd_job *job, sd_error *err);
 
 /* summary.c */
 typedef struct sd_comparison {

@@ -168,6 +168,8 @@ int sd_journal_open(sd_journal *j, const char *path, const uint64_t *keys, size_
 
 bool sd_journal_has(const sd_journal *j, size_t row) { return j->lines[row] != NULL; }
 
+const char *sd_journal_line(const sd_journal *j, size_t row) { return j->lines[row]; }
+
 static int print_in_order(sd_journal *j, sd_error *err)
 {
     while (j->next < j->n && j->lines[j->next]) {

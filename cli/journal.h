@@ -24,6 +24,7 @@ typedef struct sd_journal {
 int sd_journal_open(sd_journal *journal, const char *path, const uint64_t *keys, size_t n, bool overwrite,
                     sd_error *err);
 bool sd_journal_has(const sd_journal *journal, size_t row);
+const char *sd_journal_line(const sd_journal *journal, size_t row); /* borrowed; NULL: not done */
 
 /* line: one JSON object without the newline; copied. */
 int sd_journal_add(sd_journal *journal, size_t row, const char *line, sd_error *err);

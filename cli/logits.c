@@ -156,7 +156,7 @@ static int prepare(sd_logits_job *job, const sd_model_flags *mf, const sd_schedu
         rc = check_ids(job, "--forced", job->forced, job->n_forced, err);
     }
     if (rc == SD_OK) {
-        rc = sd_schedule_flags_resolve(sf, job->info.n_layers, &so, err);
+        rc = sd_schedule_flags_resolve(sf, job->info.n_layers, false, &so, err);
     }
     if (rc == SD_OK) {
         rc = sd_schedule_create(&job->schedule, job->info.n_layers, job->n_forced + 1, &so, err);

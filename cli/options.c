@@ -329,7 +329,8 @@ int sd_schedule_flags_by_clock(const sd_schedule_flags *flags, bool by_default, 
     return SD_OK;
 }
 
-int sd_schedule_flags_resolve(const sd_schedule_flags *flags, int n_layers, sd_schedule_options *options, sd_error *err)
+int sd_schedule_flags_resolve(const sd_schedule_flags *flags, int n_layers, bool by_clock,
+                              sd_schedule_options *options, sd_error *err)
 {
     bool skip = flags->speedup != 0 || flags->schedule;
     if (flags->policy && strcmp(flags->policy, "full") != 0 && strcmp(flags->policy, "skipdecode") != 0) {
@@ -345,8 +346,8 @@ int sd_schedule_flags_resolve(const sd_schedule_flags *flags, int n_layers, sd_s
     if (flags->speedup != 0 && flags->schedule) {
         return sd_fail(err, SD_ERR_ARG, "--speedup and --schedule both set the budget; give one of them");
     }
-    options->full = true;
-    if (flags->speedup != 0) {
+    options->full = !by_clock;
+    if (flags->speedup != 0 && !by_clock) {
         return sd_schedule_preset(options, n_layers, flags->speedup, err);
     }
     return flags->schedule ? sd_schedule_parse(options, flags->schedule, err) : SD_OK;

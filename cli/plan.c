@@ -2,7 +2,9 @@
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
+#include <string.h>
 
+#include "cli/calibration.h"
 #include "cli/cli.h"
 #include "cli/gnuplot.h"
 #include "src/base/error.h"
@@ -12,11 +14,13 @@
 #include "src/model/model.h"
 #include "src/schedule/schedule.h"
 
-enum { PICTURE_WIDTH = 64, DEFAULT_PROMPT = 32, DEFAULT_MAX_TOKENS = 64 };
+enum { PICTURE_WIDTH = 64, DEFAULT_PROMPT = 32, DEFAULT_MAX_TOKENS = 64, DEFAULT_BATCH = 32 };
 
 typedef struct sd_plan {
-    const char *dir, *plot, *kv;
-    int max_tokens, n_prompt;
+    const char *dir, *plot;
+    sd_model_flags model;
+    sd_schedule_flags flags;
+    int max_tokens, n_prompt, batch;
     bool json;
     sd_kv_type kv_type;
     sd_config config;
@@ -27,6 +31,9 @@ typedef struct sd_plan {
     int horizon; /* steps over which the budget falls: the mean over these is what --speedup sets */
     double horizon_speedup;
     size_t kv_bytes, kv_full;
+    bool by_clock, cached; /* the schedule was chosen by seconds; by steps timed in an earlier run */
+    /* predicted, of the mean step over the horizon, for the whole batch */
+    double full_step_seconds, step_seconds, predicted_speedup;
 } sd_plan;
 
 static void work_out(sd_plan *p)
@@ -49,6 +56,14 @@ static void work_out(sd_plan *p)
     p->kv_full = sd_kv_plan(&shape, NULL, p->n_prompt, p->max_tokens);
 }
 
+/* What the clock adds; NULL when memory is out. */
+static json_t *clock_json(const sd_plan *p)
+{
+    return json_pack("{s:s, s:f, s:i, s:f, s:f, s:f}", "measure", "wall", "target_speedup", p->flags.speedup, "batch",
+                     p->batch, "full_step_seconds", p->full_step_seconds, "step_seconds", p->step_seconds,
+                     "predicted_speedup", p->predicted_speedup);
+}
+
 static int print_json(const sd_plan *p, sd_error *err)
 {
     json_t *budgets = json_array(), *layers = json_array();
@@ -66,6 +81,12 @@ static int print_json(const sd_plan *p, sd_error *err)
                           p->horizon_speedup, "request_layer_speedup", p->request_layer_speedup,
                           "kv_bytes_per_row", (json_int_t)p->kv_bytes, "kv_bytes_full", (json_int_t)p->kv_full,
                           "budgets", budgets, "layer_steps", layers);
+    json_t *clock = p->by_clock ? clock_json(p) : NULL;
+    if (p->by_clock && (!o || json_object_update(o, clock) != 0)) {
+        json_decref(o);
+        o = NULL;
+    }
+    json_decref(clock);
     return sd_cli_print_json(o, 0, err);
 }
 
@@ -105,6 +126,13 @@ static int print_text(const sd_plan *p, sd_error *err)
     printf("schedule               %s\n", sd_schedule_text(p->schedule));
     printf("prompt budget          %d layers\n", sd_schedule_prompt_budget(p->schedule));
     printf("mean budget            %.2f layers a decode step, over %d steps\n", p->mean_budget, p->steps);
+    if (p->by_clock) {
+        printf("decode step            %.3g ms at full depth, %.3g ms on the schedule, %d row%s (predicted from steps "
+               "timed %s)\n", p->full_step_seconds * 1e3, p->step_seconds * 1e3, p->batch, p->batch == 1 ? "" : "s",
+               p->cached ? "earlier" : "just now");
+        printf("decode speedup         %.2fx by the clock, predicted; the target is %gx\n", p->predicted_speedup,
+               p->flags.speedup);
+    }
     printf("layer speedup          %.2fx in decoding, %.2fx over the request, prompt included (layers, not seconds)\n",
            p->layer_speedup, p->request_layer_speedup);
     if (p->horizon > 1 && p->horizon != p->steps) {
@@ -173,7 +201,31 @@ static void set_defaults(sd_plan *p, const sd_recipe *recipe)
     }
 }
 
-static int prepare(sd_plan *p, const sd_schedule_flags *sf, sd_error *err)
+/* Loads the model, times its steps and sets the budget of *so. */
+static int choose_by_clock(sd_plan *p, sd_schedule_options *so, sd_error *err)
+{
+    sd_model_options mo;
+    sd_model *model = NULL;
+    sd_cost cost;
+    sd_schedule *schedule = NULL;
+    const int steps = so->horizon ? so->horizon : p->max_tokens > 1 ? p->max_tokens - 1 : 1;
+    const sd_wall_task task = {p->config.n_layers, p->n_prompt, steps, p->flags.speedup};
+    int rc = sd_model_flags_resolve(&p->model, &mo, err);
+    rc = rc == SD_OK ? sd_model_load(&model, p->dir, &mo, err) : rc;
+    rc = rc == SD_OK ? sd_calibrate(&cost, model, p->batch, p->n_prompt + steps, &p->cached, err) : rc;
+    rc = rc == SD_OK ? sd_cost_choose(so, &cost, &task, &p->predicted_speedup, err) : rc;
+    rc = rc == SD_OK ? sd_schedule_create(&schedule, p->config.n_layers, p->max_tokens, so, err) : rc;
+    if (rc == SD_OK) {
+        p->kv_type = model->kv;
+        p->full_step_seconds = sd_cost_predict(&cost, NULL, p->n_prompt, steps) / steps;
+        p->step_seconds = sd_cost_predict(&cost, schedule, p->n_prompt, steps) / steps;
+    }
+    sd_schedule_free(schedule);
+    sd_model_free(model);
+    return rc;
+}
+
+static int prepare(sd_plan *p, sd_error *err)
 {
     sd_recipe recipe;
     int rc = sd_config_load(&p->config, p->dir, err);
@@ -186,7 +238,7 @@ static int prepare(sd_plan *p, const sd_schedule_flags *sf, sd_error *err)
     sd_schedule_options so = recipe.schedule;
     set_defaults(p, &recipe);
     sd_recipe_clear(&recipe);
-    rc = sd_schedule_flags_resolve(sf, p->config.n_layers, &so, err);
+    rc = sd_schedule_flags_resolve(&p->flags, p->config.n_layers, p->by_clock, &so, err);
     if (rc == SD_OK && (p->max_tokens < 1 || p->n_prompt < 1 || p->n_prompt > p->config.max_positions ||
                         p->max_tokens - 1 > p->config.max_positions - p->n_prompt)) {
         rc = sd_fail(err, SD_ERR_ARG,
@@ -194,32 +246,50 @@ static int prepare(sd_plan *p, const sd_schedule_flags *sf, sd_error *err)
                      "model's %d positions + 1",
                      p->n_prompt, p->max_tokens, p->config.max_positions);
     }
-    if (rc == SD_OK) {
-        rc = sd_schedule_create(&p->schedule, p->config.n_layers, p->max_tokens, &so, err);
-    }
+    rc = rc == SD_OK && p->by_clock ? choose_by_clock(p, &so, err) : rc;
+    rc = rc == SD_OK ? sd_schedule_create(&p->schedule, p->config.n_layers, p->max_tokens, &so, err) : rc;
     sd_schedule_options_clear(&so);
     return rc;
+}
+
+/* What must be right before a file is read. Returns -1 to go on. */
+static int check_flags(sd_plan *p)
+{
+    const sd_model_flags *m = &p->model;
+    const bool wall = p->flags.measure && strcmp(p->flags.measure, "wall") == 0;
+    if (!wall && (m->weights || m->head || m->threads || m->no_mmap || p->batch)) {
+        return sd_cli_usage("plan", "--batch, --weights, --head, --threads and --no-mmap say what to time: they need "
+                            "--measure wall");
+    }
+    if (p->batch > 4096) {
+        return sd_cli_usage("plan", "--batch %d; expected 1 .. 4096", p->batch);
+    }
+    p->batch = p->batch ? p->batch : DEFAULT_BATCH;
+    return -1;
 }
 
 int sd_verb_plan(int argc, char **argv)
 {
     sd_plan p = {0};
-    sd_schedule_flags sf = {0};
     const sd_option options[] = {
-        SD_SCHEDULE_OPTIONS(sf),
+        SD_SCHEDULE_OPTIONS(p.flags),
+        SD_MEASURE_OPTION(p.flags, "layers"),
+        {"batch", "N", SD_OPTION_COUNT, &p.batch, "rows decoded together, with --measure wall; default 32"},
         {"max-tokens", "N", SD_OPTION_COUNT, &p.max_tokens, "tokens a row generates; default: the model's, else 64"},
         {"prompt-tokens", "P", SD_OPTION_COUNT, &p.n_prompt, "tokens of its prompt; default 32"},
-        {"kv", "TYPE", SD_OPTION_STRING, &p.kv, "keys and values as f32 (default) or f16"},
+        SD_MODEL_OPTIONS(p.model),
         {"plot", "FILE.png", SD_OPTION_STRING, &p.plot, "draw layers against steps with gnuplot"},
         {"json", NULL, SD_OPTION_FLAG, &p.json, "one JSON object"},
     };
     int code = sd_options_read("plan", options, sizeof options / sizeof *options, argc, argv, &p.dir, 1);
+    code = code < 0 ? check_flags(&p) : code;
     if (code >= 0) {
         return code;
     }
     sd_error err = {0};
-    int rc = sd_parse_kv(p.kv, &p.kv_type, &err);
-    rc = rc == SD_OK ? prepare(&p, &sf, &err) : rc;
+    int rc = sd_schedule_flags_by_clock(&p.flags, false, &p.by_clock, &err);
+    rc = rc == SD_OK ? sd_parse_kv(p.model.kv, &p.kv_type, &err) : rc;
+    rc = rc == SD_OK ? prepare(&p, &err) : rc;
     if (rc == SD_OK && p.plot) { /* before anything is printed */
         rc = sd_check_output(p.plot, &err);
     }

@@ -111,17 +111,51 @@ static int make_request(sd_job *job, size_t i, sd_error *err)
     return sd_request_check(job->model, job->tok, r, err);
 }
 
-/* Everything that determines a row's result. Checks the row's schedule on the way, before any work is done. */
-static int make_key(const sd_job *job, const sd_request *r, uint64_t model, uint64_t *key, sd_error *err)
+int sd_job_row_schedule(const sd_job *job, size_t row, sd_schedule **schedule, sd_error *err)
+{
+    return sd_schedule_create(schedule, job->info.n_layers, job->requests[row].max_tokens, &job->options.schedule, err);
+}
+
+/* What the schedule is chosen from, where the clock chooses it: another day it may choose another one, and a run that
+ * goes on keeps the one it began with. */
+static uint64_t hash_target(const sd_job *job, uint64_t hash)
+{
+    const sd_schedule_options *so = &job->options.schedule;
+    const int ints[] = {so->warmup, so->horizon, so->prompt, so->n_ranking};
+    const double speedup = job->flags->schedule.speedup;
+    hash = sd_hash(hash, "wall", sizeof "wall");
+    hash = sd_hash(hash, &speedup, sizeof speedup);
+    hash = sd_hash(hash, ints, sizeof ints);
+    return so->ranking ? sd_hash(hash, so->ranking, (size_t)so->n_ranking * sizeof *so->ranking) : hash;
+}
+
+static int hash_schedule(const sd_job *job, size_t row, uint64_t *hash, sd_error *err)
 {
     sd_schedule *schedule;
-    int rc = sd_schedule_create(&schedule, job->info.n_layers, r->max_tokens, &job->options.schedule, err);
+    int rc = sd_job_row_schedule(job, row, &schedule, err);
+    if (rc == SD_OK) {
+        const char *text = sd_schedule_text(schedule);
+        *hash = sd_hash(*hash, text, strlen(text));
+        sd_schedule_free(schedule);
+    }
+    return rc;
+}
+
+/* Everything that determines a row's result. Checks the row's schedule on the way, before any work is done, if it is
+ * known by now. */
+static int make_key(const sd_job *job, size_t row, uint64_t model, uint64_t *key, sd_error *err)
+{
+    const sd_request *r = &job->requests[row];
+    uint64_t h = model;
+    int rc = SD_OK;
+    if (job->by_clock) {
+        h = hash_target(job, h);
+    } else {
+        rc = hash_schedule(job, row, &h, err);
+    }
     if (rc != SD_OK) {
         return rc;
     }
-    const char *text = sd_schedule_text(schedule);
-    uint64_t h = sd_hash(model, text, strlen(text));
-    sd_schedule_free(schedule);
     const sd_sampling *s = &r->sampling;
     const float floats[] = {s->temperature, s->top_p, s->min_p, s->repetition_penalty};
     const int ints[] = {s->top_k, r->max_tokens, r->ignore_eos ? -1 : job->info.eos_id, r->logprobs, r->n_stop,
@@ -133,6 +167,26 @@ static int make_key(const sd_job *job, const sd_request *r, uint64_t model, uint
         h = sd_hash(h, r->stop[i], strlen(r->stop[i]) + 1);
     }
     *key = s->temperature > 0 ? sd_hash(h, &s->seed, sizeof s->seed) : h;
+    return SD_OK;
+}
+
+static int fail_row(const sd_job *job, size_t row, int rc, sd_error *err)
+{
+    return job->flags->input ? sd_fail_prefix(err, rc, "%s: row %zu (line %ld)", job->flags->input, row,
+                                              job->input.rows[row].line)
+                             : rc;
+}
+
+int sd_job_check_schedules(const sd_job *job, sd_error *err)
+{
+    for (size_t i = 0; i < job->input.n; i++) {
+        sd_schedule *schedule;
+        int rc = sd_job_row_schedule(job, i, &schedule, err);
+        if (rc != SD_OK) {
+            return fail_row(job, i, rc, err);
+        }
+        sd_schedule_free(schedule);
+    }
     return SD_OK;
 }
 
@@ -152,11 +206,10 @@ int sd_job_make_requests(sd_job *job, sd_error *err)
     for (size_t i = 0; i < n; i++) {
         int rc = make_request(job, i, err);
         if (rc == SD_OK) {
-            rc = make_key(job, &job->requests[i], model, &job->keys[i], err);
+            rc = make_key(job, i, model, &job->keys[i], err);
         }
         if (rc != SD_OK) {
-            return job->flags->input ? sd_fail_prefix(err, rc, "%s: row %zu (line %ld)", job->flags->input, i,
-                                                      job->input.rows[i].line) : rc;
+            return fail_row(job, i, rc, err);
         }
     }
     return SD_OK;

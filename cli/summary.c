@@ -96,8 +96,19 @@ static double layer_speedup(const sd_job *job)
 /* The schedule; of the first row where it depends on max_tokens. The caller's. */
 static int first_schedule(const sd_job *job, sd_schedule **schedule, sd_error *err)
 {
-    int max_tokens = job->requests[job->n_todo ? job->todo[0] : 0].max_tokens;
-    return sd_schedule_create(schedule, job->info.n_layers, max_tokens, &job->options.schedule, err);
+    return sd_job_row_schedule(job, job->n_todo ? job->todo[0] : 0, schedule, err);
+}
+
+static void print_target(const sd_job *job)
+{
+    const double target = job->flags->schedule.speedup;
+    if (job->predicted > 0) {
+        fprintf(stderr, "predicted decode speedup    %.2fx  (target %gx by the clock; steps timed %s)\n", job->predicted,
+                target, job->cached ? "in an earlier run" : "at the start");
+    } else if (job->by_clock) {
+        fprintf(stderr, "target decode speedup       %gx  (by the clock; on the schedule of the rows done before)\n",
+                target);
+    }
 }
 
 static void print_speedups(const sd_job *job, const sd_comparison *c)
@@ -139,6 +150,7 @@ int sd_job_print_summary(const sd_job *job, const sd_comparison *c, sd_error *er
             (double)t->kv_peak_bytes * 1e-6);
     fprintf(stderr, "schedule                    %s\n", sd_schedule_text(schedule));
     sd_schedule_free(schedule);
+    print_target(job);
     if (!job->options.schedule.full || c->measured) {
         print_speedups(job, c);
     }
@@ -148,13 +160,17 @@ int sd_job_print_summary(const sd_job *job, const sd_comparison *c, sd_error *er
 int sd_job_print_summary_json(const sd_job *job, const sd_comparison *c, sd_error *err)
 {
     const sd_timing *t = &job->timing;
+    const sd_schedule_flags *sf = &job->flags->schedule;
+    const char *measure = sf->speedup == 0 ? NULL : sf->measure ? sf->measure : "wall";
     sd_schedule *schedule;
     int rc = first_schedule(job, &schedule, err);
     if (rc != SD_OK) {
         return rc;
     }
-    json_t *o = json_pack("{s:o, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:I, s:f, s:o, s:o}", "model",
-                          sd_cli_json_path(job->flags->dir), "schedule", sd_schedule_text(schedule), "rows",
+    json_t *o = json_pack("{s:o, s:s, s:s?, s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:I, s:f, s:o, s:o}",
+                          "model", sd_cli_json_path(job->flags->dir), "schedule", sd_schedule_text(schedule), "measure",
+                          measure, "target_speedup", sf->speedup != 0 ? json_real(sf->speedup) : json_null(),
+                          "predicted_speedup", job->predicted > 0 ? json_real(job->predicted) : json_null(), "rows",
                           (json_int_t)job->input.n, "rows_done_now", (json_int_t)job->n_todo, "prompt_tokens",
                           (json_int_t)t->prompt_tokens, "generated_tokens", (json_int_t)t->generated_tokens,
                           "decode_steps", (json_int_t)t->decode_steps, "layers_run", (json_int_t)t->layers_run,

@@ -98,14 +98,23 @@ int sd_session_add(sd_session *s, int n_prompt, int max_tokens, const sd_schedul
     return SD_OK;
 }
 
-void sd_session_assume_prompt(sd_session *s, int row)
+void sd_session_rewind(sd_session *s, int row, const sd_schedule *schedule)
 {
     sd_row *r = &s->rows[row];
-    memset(r->kv.data, 0, r->kv.bytes);
     for (int l = 0; l < s->model->config.n_layers; l++) {
         r->kv.layers[l].len = r->kv.layers[l].cap < r->n_prompt ? r->kv.layers[l].cap : r->n_prompt;
     }
     r->pos = r->n_prompt;
+    r->schedule = schedule;
+    if (schedule && !sd_schedule_is_full(schedule)) {
+        s->ranking = schedule;
+    }
+}
+
+void sd_session_assume_prompt(sd_session *s, int row)
+{
+    memset(s->rows[row].kv.data, 0, s->rows[row].kv.bytes);
+    sd_session_rewind(s, row, s->rows[row].schedule);
 }
 
 /* The shared ranking must outlive the row it came from: hand it over to another row, or to none. */

@@ -73,6 +73,10 @@ void sd_forward(sd_session *session, int n_pieces, int tokens, int outputs);
 /* For measurements: the row's prompt counts as read, its keys and values as zeros. Right after sd_session_add. */
 void sd_session_assume_prompt(sd_session *session, int row);
 
+/* For measurements: back to the end of the prompt, to run the next steps on `schedule` (NULL: all layers). Its ranking
+ * is that of the session's other rows, and it runs no layer that the row's own schedule did not plan a cache for. */
+void sd_session_rewind(sd_session *session, int row, const sd_schedule *schedule);
+
 int64_t sd_session_layers_run(const sd_session *session, int row); /* over the row's decode steps so far */
 
 #endif
