@@ -6,7 +6,7 @@
 /* Bytes of a slice. Small enough that a slice, the rows' inputs and the next slice, which is being fetched, share the
  * second-level cache; large enough that loading and storing the sums is noise. STREAM_AHEAD: how far in front of a tile
  * that reads memory once the fetches run. */
-enum { SLICE_BYTES = 64 << 10, STREAM_AHEAD = 4 << 10, COLUMN_BYTES = SD_PANEL * 4 };
+enum { SLICE_BYTES = 64 << 10, STREAM_AHEAD = 8 << 10, COLUMN_BYTES = SD_PANEL * 4 };
 
 static int min_int(int a, int b) { return a < b ? a : b; }
 
@@ -86,7 +86,7 @@ static int max_int(int a, int b) { return a > b ? a : b; }
 
 /* All the row tiles of one slice. */
 static void multiply_part(sd_gemm_part part, float (*sums)[SD_PANEL], int rows, size_t slice_bytes,
-                          sd_gemm_packed_tile tile)
+                          int steps, sd_gemm_packed_tile tile)
 {
     const int tiles = (rows + SD_GEMM_PACKED_ROWS - 1) / SD_GEMM_PACKED_ROWS;
     const int small = rows / tiles, larger = rows % tiles;
@@ -97,8 +97,8 @@ static void multiply_part(sd_gemm_part part, float (*sums)[SD_PANEL], int rows, 
         part.rows = small + (t < larger);
         part.sums = sums[r];
         part.x = x + (size_t)r * part.x_stride;
-        part.fetch_lines = (lines + tiles - 1) / tiles;
-        const size_t share = (size_t)part.fetch_lines * (size_t)part.blocks * 64 * (size_t)t;
+        part.fetch_lines = (lines + tiles * steps - 1) / (tiles * steps);
+        const size_t share = (size_t)(part.fetch_lines * steps * part.blocks) * 64 * (size_t)t;
         part.fetch = (sd_gemm_fetch){
             .next = w + (tiles > 1 ? slice_bytes + share : STREAM_AHEAD),
             .spread = 64,
@@ -109,7 +109,8 @@ static void multiply_part(sd_gemm_part part, float (*sums)[SD_PANEL], int rows, 
     }
 }
 
-void sd_gemm_packed(const sd_gemm *g, int first_panel, int last_panel, sd_gemm_packed_tile tile, size_t block_bytes)
+void sd_gemm_packed(const sd_gemm *g, int first_panel, int last_panel, sd_gemm_packed_tile tile, size_t block_bytes,
+                    int steps)
 {
     _Alignas(64) float sums[SD_GEMM_BLOCK_ROWS][SD_PANEL];
     const int k = g->w->k, blocks = sd_blocks(k);
@@ -130,7 +131,7 @@ void sd_gemm_packed(const sd_gemm *g, int first_panel, int last_panel, sd_gemm_p
                     .blocks = min_int(step, blocks - b),
                     .w = w + (size_t)b * block_bytes,
                 };
-                multiply_part(part, sums, rows, (size_t)part.blocks * block_bytes, tile);
+                multiply_part(part, sums, rows, (size_t)part.blocks * block_bytes, steps, tile);
             }
             finish(g, panel, row, rows, sums);
         }

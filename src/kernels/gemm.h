@@ -46,14 +46,15 @@ typedef struct sd_gemm_part {
     int k;           /* inputs of a whole row */
     int first, blocks;
     const void *w;   /* the part's blocks of the panel */
-    /* Near: all lines of the panel that follow, as they are used. Far: fetch_lines lines for each block. */
+    /* Near: the lines of the panel that follow, as many as are used. Far: fetch_lines lines at each step of a block. */
     sd_gemm_fetch fetch;
     int fetch_lines;
 } sd_gemm_part;
 
 typedef void (*sd_gemm_packed_tile)(const sd_gemm_part *part);
 
-/* block_bytes: of SD_BLOCK inputs of a panel. */
-void sd_gemm_packed(const sd_gemm *g, int first_panel, int last_panel, sd_gemm_packed_tile tile, size_t block_bytes);
+/* block_bytes: of SD_BLOCK inputs of a panel. steps: how many times in a block the tile fetches. */
+void sd_gemm_packed(const sd_gemm *g, int first_panel, int last_panel, sd_gemm_packed_tile tile, size_t block_bytes,
+                    int steps);
 
 #endif

@@ -185,10 +185,10 @@ static void tile_q4(const sd_gemm_part *p)
 
 void sd_avx2_gemm_q8(const sd_gemm *g, int first_panel, int last_panel)
 {
-    sd_gemm_packed(g, first_panel, last_panel, tile_q8, sizeof(sd_q8_block));
+    sd_gemm_packed(g, first_panel, last_panel, tile_q8, sizeof(sd_q8_block), 1);
 }
 
 void sd_avx2_gemm_q4(const sd_gemm *g, int first_panel, int last_panel)
 {
-    sd_gemm_packed(g, first_panel, last_panel, tile_q4, sizeof(sd_q4_block));
+    sd_gemm_packed(g, first_panel, last_panel, tile_q4, sizeof(sd_q4_block), 1);
 }

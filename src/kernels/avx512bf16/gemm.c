@@ -23,19 +23,17 @@ SD_INLINE void add_pair(__m512 acc[][VECTORS], const int rows, const sd_gemm_par
     }
 }
 
-/* At the start of a block: its share of the next slice. */
-SD_INLINE void fetch_far(sd_gemm_fetch *fetch, int lines)
+/* Next to the loads: near, the lines that come a little later; far, a share of the next slice. */
+SD_INLINE void fetch_some(sd_gemm_fetch *fetch, const int near, const int far)
 {
-    for (int j = 0; fetch->far && j < lines; j++, fetch->next += 64) {
-        _mm_prefetch(fetch->next, _MM_HINT_T1);
-    }
-}
-
-/* Next to the loads: as much as is loaded. */
-SD_INLINE void fetch_near(sd_gemm_fetch *fetch, const int lines)
-{
-    for (int j = 0; !fetch->far && j < lines; j++, fetch->next += 64) {
-        _mm_prefetch(fetch->next, _MM_HINT_T0);
+    if (!fetch->far) {
+        for (int j = 0; j < near; j++, fetch->next += 64) {
+            _mm_prefetch(fetch->next, _MM_HINT_T0);
+        }
+    } else {
+        for (int j = 0; j < far; j++, fetch->next += 64) {
+            _mm_prefetch(fetch->next, _MM_HINT_T1);
+        }
     }
 }
 
@@ -53,9 +51,8 @@ SD_INLINE void tile_bf16(const sd_gemm_part *p, const int rows)
     const int last = first + p->blocks * PAIRS < all ? first + p->blocks * PAIRS : all;
     int i = first;
     for (; i + PAIRS <= last; i += PAIRS) {
-        fetch_far(&fetch, p->fetch_lines);
         for (int n = 0; n < PAIRS; n++, w += COLUMN_BYTES) {
-            fetch_near(&fetch, VECTORS);
+            fetch_some(&fetch, VECTORS, p->fetch_lines);
             add_pair(acc, rows, p, (size_t)(i + n) * 4, w);
         }
     }
@@ -81,7 +78,7 @@ static void tile_bf16_rows(const sd_gemm_part *p)
 
 void sd_avx512bf16_gemm_bf16(const sd_gemm *g, int first_panel, int last_panel)
 {
-    sd_gemm_packed(g, first_panel, last_panel, tile_bf16_rows, (size_t)PAIRS * COLUMN_BYTES);
+    sd_gemm_packed(g, first_panel, last_panel, tile_bf16_rows, (size_t)PAIRS * COLUMN_BYTES, PAIRS);
 }
 
 void sd_avx512bf16_pack_input(void *dst, const float *x, int k)

@@ -88,19 +88,17 @@ SD_INLINE void finish_block(float *sums, __m512i acc[][VECTORS], const int rows,
     }
 }
 
-/* At the start of a block: its share of the next slice. */
-SD_INLINE void fetch_far(sd_gemm_fetch *fetch, int lines)
+/* Next to the loads: near, the lines that come a little later; far, a share of the next slice. */
+SD_INLINE void fetch_some(sd_gemm_fetch *fetch, const int near, const int far)
 {
-    for (int j = 0; fetch->far && j < lines; j++, fetch->next += 64) {
-        _mm_prefetch(fetch->next, _MM_HINT_T1);
-    }
-}
-
-/* Next to the loads: as much as is loaded. */
-SD_INLINE void fetch_near(sd_gemm_fetch *fetch, const int lines)
-{
-    for (int j = 0; !fetch->far && j < lines; j++, fetch->next += 64) {
-        _mm_prefetch(fetch->next, _MM_HINT_T0);
+    if (!fetch->far) {
+        for (int j = 0; j < near; j++, fetch->next += 64) {
+            _mm_prefetch(fetch->next, _MM_HINT_T0);
+        }
+    } else {
+        for (int j = 0; j < far; j++, fetch->next += 64) {
+            _mm_prefetch(fetch->next, _MM_HINT_T1);
+        }
     }
 }
 
@@ -112,10 +110,9 @@ SD_INLINE void tile_q8(const sd_gemm_part *p, const int rows)
     for (int b = 0; b < p->blocks; b++, w++, next_block(&x)) {
         __m512i acc[SD_GEMM_PACKED_ROWS][VECTORS], four[VECTORS];
         start_block(acc, rows, &x, 128);
-        fetch_far(&fetch, p->fetch_lines);
-        fetch_near(&fetch, 2); /* the scales */
+        fetch_some(&fetch, 2, 0); /* the scales */
         for (int i = 0; i < SD_BLOCK / 4; i++) {
-            fetch_near(&fetch, VECTORS);
+            fetch_some(&fetch, VECTORS, p->fetch_lines);
             for (int j = 0; j < VECTORS; j++) {
                 four[j] = _mm512_loadu_si512(w->q[i][j * LANES]);
             }
@@ -134,10 +131,9 @@ SD_INLINE void tile_q4(const sd_gemm_part *p, const int rows)
     for (int b = 0; b < p->blocks; b++, w++, next_block(&x)) {
         __m512i acc[SD_GEMM_PACKED_ROWS][VECTORS], eight[VECTORS], four[VECTORS];
         start_block(acc, rows, &x, 8);
-        fetch_far(&fetch, p->fetch_lines);
-        fetch_near(&fetch, 2);
+        fetch_some(&fetch, 2, 0);
         for (int i = 0; i < SD_BLOCK / 8; i++) {
-            fetch_near(&fetch, VECTORS);
+            fetch_some(&fetch, VECTORS, p->fetch_lines);
             for (int j = 0; j < VECTORS; j++) {
                 eight[j] = _mm512_loadu_si512(w->q[i][j * LANES]);
                 four[j] = _mm512_and_si512(eight[j], low);
@@ -174,10 +170,10 @@ static void tile_q4_rows(const sd_gemm_part *p)
 
 void sd_avx512vnni_gemm_q8(const sd_gemm *g, int first_panel, int last_panel)
 {
-    sd_gemm_packed(g, first_panel, last_panel, tile_q8_rows, sizeof(sd_q8_block));
+    sd_gemm_packed(g, first_panel, last_panel, tile_q8_rows, sizeof(sd_q8_block), SD_BLOCK / 4);
 }
 
 void sd_avx512vnni_gemm_q4(const sd_gemm *g, int first_panel, int last_panel)
 {
-    sd_gemm_packed(g, first_panel, last_panel, tile_q4_rows, sizeof(sd_q4_block));
+    sd_gemm_packed(g, first_panel, last_panel, tile_q4_rows, sizeof(sd_q4_block), SD_BLOCK / 8);
 }
