@@ -53,7 +53,7 @@ def generate(args, model, speed, mrs, work):
         writer.writerow(["mr"])
         writer.writerows([mr] for mr in mrs)
     command = [args.program, "generate", model, "--input", source, "--output", out, "--overwrite", "--compare", "--json",
-               "--batch", str(args.batch), "--speedup", str(speed)]
+               "--batch", str(args.batch), "--speedup", str(speed), "--measure", "layers"]
     summaries = [json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
                  for _ in range(args.repeat)]
     with open(out, encoding="utf-8") as f:

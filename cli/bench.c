@@ -151,29 +151,38 @@ static int choose_lengths(sd_bench *bench, sd_bench_flags *f, sd_error *err)
     return SD_OK;
 }
 
-/* The schedule that is to reach a target; the model is there, so that a cost model could be asked. By layers it is the
- * preset whose mean over the steps that run is L / target.
- * *predicted is the decode speedup that a cost model expects of it, NAN without one. */
-static int choose_schedule(const sd_bench *bench, int batch, double target, sd_schedule **schedule, double *predicted,
+/* By seconds: the schedule whose predicted decode meets the target. What steps cost is timed in this run, once for each
+ * batch: a cache would be of another hour. */
+static int choose_by_clock(sd_bench *bench, int batch, double target, sd_schedule_options *options, double *predicted,
                            sd_error *err)
 {
-    (void)batch;
+    const sd_bench_flags *f = bench->flags;
+    const sd_wall_task task = {bench->config.n_layers, f->n_prompt, f->n_gen - 1, target};
+    int rc = bench->cost.rows == batch
+                 ? SD_OK
+                 : sd_cost_measure(&bench->cost, bench->model, batch, f->n_prompt + f->n_gen - 1, err);
+    return rc == SD_OK ? sd_cost_choose(options, &bench->cost, &task, predicted, err) : rc;
+}
+
+/* The schedule that is to reach a target. By layers it is the preset whose mean over the steps that run is L / target.
+ * *predicted is the decode speedup that the cost model expects of it, NAN where it was not asked. */
+static int choose_schedule(sd_bench *bench, int batch, double target, sd_schedule **schedule, double *predicted,
+                           sd_error *err)
+{
     *predicted = NAN;
     sd_schedule_options options = bench->schedule;
-    int rc = sd_schedule_preset(&options, bench->config.n_layers, target, err);
     options.horizon = bench->flags->n_gen - 1;
+    int rc = bench->by_clock && target > 1 ? choose_by_clock(bench, batch, target, &options, predicted, err)
+                                           : sd_schedule_preset(&options, bench->config.n_layers, target, err);
     rc = rc == SD_OK ? sd_schedule_create(schedule, bench->config.n_layers, bench->flags->n_gen, &options, err) : rc;
     sd_schedule_options_clear(&options);
     return rc;
 }
 
-static int check_measure(const char *measure, sd_error *err)
+static int check_measure(sd_bench *bench, const char *measure, sd_error *err)
 {
-    if (measure && strcmp(measure, "wall") == 0) {
-        return sd_fail(err, SD_ERR_UNSUPPORTED,
-                       "--measure wall needs a cost model, which this version lacks; use --measure layers");
-    }
-    return !measure || strcmp(measure, "layers") == 0
+    bench->by_clock = measure && strcmp(measure, "wall") == 0;
+    return !measure || bench->by_clock || strcmp(measure, "layers") == 0
                ? SD_OK
                : sd_fail(err, SD_ERR_ARG, "--measure \"%s\"; expected wall or layers", measure);
 }
@@ -185,7 +194,7 @@ static int check_arguments(sd_bench *bench, sd_bench_flags *f, sd_model_options 
 {
     int rc = parse_batches(bench, f->batches, err);
     rc = rc == SD_OK ? parse_targets(bench, f->speedups, err) : rc;
-    rc = rc == SD_OK ? check_measure(f->measure, err) : rc;
+    rc = rc == SD_OK ? check_measure(bench, f->measure, err) : rc;
     rc = rc == SD_OK ? sd_model_flags_resolve(&f->model, options, err) : rc;
     rc = rc == SD_OK ? find_config(bench, err) : rc;
     rc = rc == SD_OK ? choose_lengths(bench, f, err) : rc;

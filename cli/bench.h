@@ -7,6 +7,7 @@
 
 #include "cli/cli.h"
 #include "cli/progress.h"
+#include "src/generate/cost.h"
 #include "src/kernels/probe.h"
 #include "src/model/model.h"
 
@@ -46,6 +47,8 @@ typedef struct sd_bench {
     const char *name;      /* the shape's, or the model's directory */
     sd_config config;
     sd_schedule_options schedule; /* the model's own warm-up and prompt */
+    bool by_clock;         /* targets are seconds, not layers */
+    sd_cost cost;          /* of the batch whose schedules were chosen last */
     sd_model *model;
     sd_model_info info;
     double load_seconds;

@@ -180,8 +180,12 @@ static void print_line(const sd_bench *bench, const sd_bench_line *line)
     print_percent(median(bench, line, read_share));
     printf(" %7.1f ", median(bench, line, decode_gops));
     print_percent(median(bench, line, decode_peak_share));
-    printf("  %5.2fx %5.2fx  %5.2fx  %7.0f %8.0f\n", layer_speedup(bench, line), median(bench, line, wall_speedup),
+    printf("  %5.2fx %5.2fx  %5.2fx  %7.0f %8.0f", layer_speedup(bench, line), median(bench, line, wall_speedup),
            median(bench, line, request_speedup), (double)line->planned_bytes * 1e-6, (double)line->peak_rss * 1e-6);
+    if (!isnan(line->predicted_speedup)) {
+        printf("  predicted %.2fx", line->predicted_speedup);
+    }
+    putchar('\n');
 }
 
 /* The probe of a repetition: the mean over the lines of a batch. */

@@ -258,8 +258,8 @@ static int check_flags(sd_plan *p)
     const sd_model_flags *m = &p->model;
     const bool wall = p->flags.measure && strcmp(p->flags.measure, "wall") == 0;
     if (!wall && (m->weights || m->head || m->threads || m->no_mmap || p->batch)) {
-        return sd_cli_usage("plan", "--batch, --weights, --head, --threads and --no-mmap say what to time: they need "
-                            "--measure wall");
+        return sd_cli_usage("plan", "--batch, --weights, --head, --threads and --no-mmap say what is timed; expected "
+                            "--measure wall with them");
     }
     if (p->batch > 4096) {
         return sd_cli_usage("plan", "--batch %d; expected 1 .. 4096", p->batch);

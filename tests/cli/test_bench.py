@@ -171,6 +171,21 @@ class Refused(Case):
         self.usage("--shape", "opt-6.7b", "--measure", "seconds", says=('--measure "seconds"', "wall or layers"))
         self.usage("--shape", "opt-6.7b", "--weights", "q5", says=('--weights "q5"', "q8"))
 
+    def test_by_the_clock(self):
+        args = ("bench", "--shape", "e2e", *SHORT, "--batch", "1,3", "--speedups", "1.5,3", "--measure", "wall")
+        lines = rows(self.good(*args, "--json").out)
+        self.assertEqual([(line["batch"], line["target"]) for line in lines],
+                         [(b, t) for b in (1, 3) for t in (1, 1.5, 3)])
+        for line in lines:
+            self.assertEqual(line["measure"], "wall")
+            if line["target"] == 1:
+                self.assertIsNone(line["predicted_speedup"])
+                self.assertEqual(line["layer_speedup"], 1)
+            else:
+                self.assertGreater(line["predicted_speedup"], 1)
+                self.assertGreater(line["layer_speedup"], 1)
+        self.assertEqual(self.good(*args).out.count(b"  predicted "), 4)
+
     def test_out_of_reach(self):
         result = run("bench", TINY, *SHORT, "--batch", "1", "--speedups", "100")
         self.assertEqual(result.code, OK)
