@@ -55,7 +55,7 @@ typedef struct sd_error {
 } sd_error;
 
 SD_API const char *sd_version(void);   /* "0.1.0"; static storage */
-SD_API const char *sd_cpu_level(void); /* "ref", "avx2" or "avx512": the kernels in use; static storage */
+SD_API const char *sd_cpu_level(void); /* "ref", "avx2", "avx512" ...: the kernels in use; static storage */
 
 /* Where warnings go, one sentence each without a newline; NULL (the default) drops them. Set before other calls. */
 SD_API void sd_set_log(void (*log)(void *user, const char *message), void *user);

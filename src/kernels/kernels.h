@@ -64,7 +64,8 @@ size_t sd_matrix_bytes(sd_wtype type, int n, int k);
 /* Packs `rows` rows of f32 values (src [rows, k], row-major) as outputs first .. first+rows-1 of m. Rows may be
  * packed in any order and by several threads, as long as no two share a panel at the same time. Padding must have
  * been zeroed. q8: scale = max |w| / 127, rounded to f16 before the weights are divided by it. q4: the scale that
- * leaves the smallest squared error of several that are tried. */
+ * leaves the smallest squared error of several that are tried. A block that holds NaN or infinity, or values beyond
+ * what f16 scales reach, gets a scale that is not finite, so that products with it are not numbers either. */
 void sd_matrix_pack_rows(sd_matrix *m, int first, int rows, const float *src);
 
 /* Output row o of m as f32: dst [k]. For embeddings that share the head's matrix. */

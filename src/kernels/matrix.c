@@ -118,21 +118,22 @@ static void pack_panel_rows(sd_wtype type, void *panel, int lane, int rows, cons
 
 /* ---- blocks ---- */
 
+/* NaN if one of them is. */
 static float largest(const float *x, int n)
 {
     float max = 0;
     for (int i = 0; i < n; i++) {
         const float a = fabsf(x[i]);
-        max = a > max ? a : max;
+        max = a > max || isnan(a) ? a : max;
     }
     return max;
 }
 
-/* The integer nearest to x / scale, cut to low .. high; 0 where the scale is 0. */
+/* The integer nearest to x / scale, cut to low .. high, NaN to low; 0 where the scale is 0 or NaN. */
 static int quantum(float x, float scale, int low, int high)
 {
     const float q = scale > 0 ? rintf(x / scale) : 0;
-    return q < (float)low ? low : q > (float)high ? high : (int)q;
+    return q > (float)low ? q < (float)high ? (int)q : high : low;
 }
 
 static void pack_q8(sd_q8_block *block, int lane, const float *x, int n)
@@ -160,7 +161,7 @@ static float q4_scale(const float *x, int n)
 {
     static const float divisors[] = {8.0f, 7.6f, 7.2f, 6.8f, 7.0f, 6.5f, 8.4f};
     const float max = largest(x, n);
-    float best = 0;
+    float best = NAN; /* of values that are not finite, or beyond f16: so will be what comes of them */
     double least = INFINITY;
     for (size_t i = 0; i < sizeof divisors / sizeof *divisors; i++) {
         const float scale = sd_f16_to_f32(sd_f32_to_f16(max / divisors[i]));

@@ -9,6 +9,7 @@ import unittest
 
 from support import FAILURE, MODEL, OK, TINY, USAGE, Case, main, run, special_files, write, write_csv
 
+LEVELS = ("ref", "avx2", "avx512", "avx512vnni", "avx512bf16")
 VERBS = ("generate", "plan", "logits", "tokenize", "quantize", "info", "bench")
 HUGE = ("2147483648", "9999999999", "99999999999999999999", "-99999999999999999999")
 
@@ -54,7 +55,8 @@ class Verbs(Usage):
                 self.assertLessEqual(len(line), 125)
 
     def test_version(self):
-        self.assertRegex(self.good("--version").out.decode(), r"^skipdecode \d+\.\d+\.\d+ \((ref|avx2|avx512)\)\n$")
+        pattern = r"^skipdecode \d+\.\d+\.\d+ \((%s)\)\n$" % "|".join(LEVELS)
+        self.assertRegex(self.good("--version").out.decode(), pattern)
 
 
 class AnyVerb(Usage):
@@ -284,11 +286,11 @@ class Cpu(Usage):
     def test_level(self):
         for value in ("avx9", "AVX2", "ref ", "avx"):
             for command in (["logits", TINY, "--ids", "2"], ["--version"]):
-                self.refused(USAGE, *command, env={"SKIPDECODE_CPU": value}, says=("SKIPDECODE_CPU=" + value,
-                                                                                    "expected ref, avx2 or avx512"))
+                self.refused(USAGE, *command, env={"SKIPDECODE_CPU": value},
+                             says=("SKIPDECODE_CPU=" + value, "expected ref, avx2, avx512, avx512vnni or avx512bf16"))
 
     def test_level_that_is_missing(self):
-        missing = [level for level in ("avx2", "avx512")
+        missing = [level for level in LEVELS
                    if run("--version", env={"SKIPDECODE_CPU": level}).code != OK]
         if not missing:
             self.skipTest("this machine has every level")

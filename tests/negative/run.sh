@@ -3,7 +3,7 @@
 #
 # Every fault of broken_kernels.c, planted at every level that this machine has, must turn one of the tests red.
 #
-#   run.sh "ref;avx2;avx512" PROGRAM...
+#   run.sh "ref;avx2;...;avx512bf16" PROGRAM...
 set -u
 here=$(dirname "$0")
 levels=$(echo "$1" | tr ';' ' ')
@@ -44,6 +44,11 @@ for level in $levels; do
         for program in "$@"; do
             "$program" >"$out" 2>&1
             status=$?
+            if grep -q "nothing to break: $level:$fault" "$out"; then
+                planted=$((planted - 1)) # the level has no such entry
+                noticed=nothing
+                break
+            fi
             if ! grep -q "broken on purpose: $level:$fault" "$out"; then
                 continue # a program that never asks for this level
             fi

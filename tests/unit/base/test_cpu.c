@@ -31,14 +31,20 @@ static void test_detect(void **state)
 {
     (void)state;
     const sd_cpu_level_id level = sd_cpu_detect();
-    assert_in_range(level, SD_CPU_REF, SD_CPU_AVX512);
+    assert_in_range(level, SD_CPU_REF, SD_CPU_LEVELS - 1);
 #if defined(__x86_64__)
     /* the compiler's own look at cpuid and XCR0 */
     __builtin_cpu_init();
     const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
     const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-    assert_int_equal(level, avx2 && avx512 ? SD_CPU_AVX512 : avx2 ? SD_CPU_AVX2 : SD_CPU_REF);
+    const bool has[SD_CPU_LEVELS] = {true, avx2, avx512, __builtin_cpu_supports("avx512vnni"),
+                                     __builtin_cpu_supports("avx512bf16")};
+    int highest = 0; /* a level includes the ones before it */
+    while (highest + 1 < SD_CPU_LEVELS && has[highest + 1]) {
+        highest++;
+    }
+    assert_int_equal(level, highest);
 #else
     assert_int_equal(level, SD_CPU_REF);
 #endif
@@ -69,7 +75,7 @@ static void test_select(void **state)
     static const char *const unknown[] = {"AVX2", "avx", "ref ", "avx512f", "0"};
     for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++) {
         setenv("SKIPDECODE_CPU", unknown[i], 1);
-        sd_assert_fails(sd_cpu_select(&level, &err), SD_ERR_ARG, &err, "expected ref, avx2 or avx512");
+        sd_assert_fails(sd_cpu_select(&level, &err), SD_ERR_ARG, &err, "expected " SD_CPU_LEVEL_NAMES);
     }
 }
 
@@ -79,6 +85,8 @@ static void test_names(void **state)
     assert_string_equal(sd_cpu_level_name(SD_CPU_REF), "ref");
     assert_string_equal(sd_cpu_level_name(SD_CPU_AVX2), "avx2");
     assert_string_equal(sd_cpu_level_name(SD_CPU_AVX512), "avx512");
+    assert_string_equal(sd_cpu_level_name(SD_CPU_AVX512VNNI), "avx512vnni");
+    assert_string_equal(sd_cpu_level_name(SD_CPU_AVX512BF16), "avx512bf16");
 }
 
 static void test_threads_follow_the_affinity(void **state)

@@ -202,24 +202,47 @@ static void make_jobs(const sd_model *model, job *jobs, int n, int longest_promp
     sd_schedule_options_clear(&o);
 }
 
-static const sd_tiny_options models[] = {
-    {.seed = 1},
-    {.seed = 2, .post_norm = true, .embed = 10, .n_layers = 6},
-    {.seed = 3, .n_layers = 7, .hidden = 20, .n_heads = 2, .ffn = 30, .dtype = SD_DTYPE_BF16},
-    {.seed = 4, .activation = "gelu", .no_bias = true, .no_affine = true, .untied = true},
-    {.seed = 5, .n_layers = 1, .no_final_norm = true, .activation = "gelu_new"},
+static const struct {
+    sd_tiny_options options;
+    sd_model_options load; /* but for the threads */
+} models[] = {
+    {{.seed = 1}, {0}},
+    {{.seed = 2, .post_norm = true, .embed = 10, .n_layers = 6}, {0}},
+    {{.seed = 3, .n_layers = 7, .hidden = 20, .n_heads = 2, .ffn = 30, .dtype = SD_DTYPE_BF16}, {0}},
+    {{.seed = 4, .activation = "gelu", .no_bias = true, .no_affine = true, .untied = true}, {0}},
+    {{.seed = 5, .n_layers = 1, .no_final_norm = true, .activation = "gelu_new"}, {0}},
+    /* every type of weights with both caches; odd sizes, and blocks that the inputs do not fill */
+    {{.seed = 6, .hidden = 27, .ffn = 45}, {.weights = SD_WEIGHTS_F32, .kv = SD_KV_F16}},
+    {{.seed = 7, .hidden = 27, .ffn = 45}, {.weights = SD_WEIGHTS_BF16, .kv = SD_KV_F32}},
+    {{.seed = 8, .hidden = 40, .n_heads = 4, .ffn = 65}, {.weights = SD_WEIGHTS_Q8, .kv = SD_KV_F32}},
+    {{.seed = 9, .hidden = 40, .n_heads = 4, .ffn = 65}, {.weights = SD_WEIGHTS_Q4, .kv = SD_KV_F32}},
+    {{.seed = 10, .embed = 33}, {.weights = SD_WEIGHTS_Q4, .head = SD_WEIGHTS_F32, .kv = SD_KV_F16}},
     /* wide enough that products, rows and attention are spread over the threads, even for one token */
-    {.seed = 6, .n_layers = 3, .hidden = 96, .n_heads = 4, .ffn = 384, .vocab = 300},
+    {{.seed = 11, .n_layers = 3, .hidden = 96, .n_heads = 4, .ffn = 384, .vocab = 300}, {.weights = SD_WEIGHTS_BF16}},
+    {{.seed = 12, .n_layers = 3, .hidden = 96, .n_heads = 4, .ffn = 384, .vocab = 300}, {.weights = SD_WEIGHTS_Q4}},
+    {{.seed = 13, .n_layers = 3, .hidden = 96, .n_heads = 4, .ffn = 384, .vocab = 300}, {.weights = SD_WEIGHTS_Q8}},
+    {{.seed = 14, .n_layers = 3, .hidden = 96, .n_heads = 4, .ffn = 384, .vocab = 300}, {0}},
 };
 enum { N_MODELS = sizeof models / sizeof *models, N_JOBS = 12 };
+
+static sd_model *make_model(int m, int threads)
+{
+    sd_tiny_model tiny;
+    sd_tiny_make(&tiny, &models[m].options);
+    sd_model_options load = models[m].load;
+    load.threads = threads;
+    sd_model *model = sd_tiny_load(&tiny, &load);
+    sd_tiny_clear(&tiny);
+    return model;
+}
 
 static void a_row_does_not_depend_on_its_batch(void **state)
 {
     (void)state;
     for (int m = 0; m < N_MODELS; m++) {
-        sd_model *model = sd_tiny_model_of(&models[m], 1);
+        sd_model *model = make_model(m, 1);
         sd_rng rng;
-        sd_rng_seed(&rng, models[m].seed);
+        sd_rng_seed(&rng, models[m].options.seed);
         job jobs[N_JOBS];
         make_jobs(model, jobs, N_JOBS, 24, &rng);
         check_together(model, jobs, N_JOBS, N_JOBS, &rng);
@@ -236,9 +259,9 @@ static void a_prompt_may_be_cut_anywhere(void **state)
 {
     (void)state;
     for (int m = 0; m < N_MODELS; m++) {
-        sd_model *model = sd_tiny_model_of(&models[m], 1);
+        sd_model *model = make_model(m, 1);
         sd_rng rng;
-        sd_rng_seed(&rng, 100 + models[m].seed);
+        sd_rng_seed(&rng, 100 + models[m].options.seed);
         job jobs[4];
         make_jobs(model, jobs, 4, 24, &rng);
         check_alone(model, jobs, 4, 1, "prompt token by token");
@@ -256,14 +279,14 @@ static void the_number_of_threads_changes_nothing(void **state)
     (void)state;
     const int threads[] = {2, 3, 5};
     for (int m = 0; m < N_MODELS; m++) {
-        sd_model *model = sd_tiny_model_of(&models[m], 1);
+        sd_model *model = make_model(m, 1);
         sd_rng rng;
-        sd_rng_seed(&rng, 200 + models[m].seed);
+        sd_rng_seed(&rng, 200 + models[m].options.seed);
         job jobs[4];
         make_jobs(model, jobs, 4, 24, &rng);
         sd_model_free(model);
         for (size_t i = 0; i < sizeof threads / sizeof *threads; i++) {
-            model = sd_tiny_model_of(&models[m], threads[i]);
+            model = make_model(m, threads[i]);
             sd_model_info info;
             sd_model_get_info(model, &info);
             assert_int_equal(info.threads, threads[i]);
@@ -281,7 +304,7 @@ static void all_layers_as_a_schedule_is_the_plain_forward(void **state)
 {
     (void)state;
     for (int m = 0; m < N_MODELS; m++) {
-        sd_model *model = sd_tiny_model_of(&models[m], 1);
+        sd_model *model = make_model(m, 1);
         int n = model->config.n_layers, budgets[] = {n, n, n};
         const sd_schedule_options all[] = {
             {.full = true},
@@ -290,7 +313,7 @@ static void all_layers_as_a_schedule_is_the_plain_forward(void **state)
             {.budgets = budgets, .n_budgets = 3, .prompt = SD_PROMPT_FULL},
         };
         sd_rng rng;
-        sd_rng_seed(&rng, 300 + models[m].seed);
+        sd_rng_seed(&rng, 300 + models[m].options.seed);
         job plain = random_job(model, NULL, 24, &rng);
         run_alone(model, &plain, MAX_TOKENS);
         for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
@@ -325,7 +348,7 @@ static void sessions_of_several_threads_share_a_model(void **state)
 {
     (void)state;
     for (int threads = 1; threads <= 3; threads += 2) {
-        sd_model *model = sd_tiny_model_of(&models[N_MODELS - 1], threads);
+        sd_model *model = make_model(N_MODELS - 1, threads);
         sd_rng rng;
         sd_rng_seed(&rng, 400);
         job jobs[3];

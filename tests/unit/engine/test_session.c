@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
  * Sessions: the KV cache is exactly what was planned, every wrong call is answered and leaves the session as it was, a
- * cache with a hole is noticed, and memory that runs out is an error. */
+ * cache with a hole is noticed, and memory that runs out is an error. With f32 weights and caches, and with packed
+ * inputs and f16 caches. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "src/base/alloc.h"
+#include "src/base/half.h"
 #include "src/engine/session.h"
 #include "tests/support/random_schedule.h"
 #include "tests/support/support.h"
@@ -19,6 +21,16 @@ static int make_model(void **state)
 {
     (void)state;
     model = sd_tiny_model_of(&(sd_tiny_options){.seed = 1}, 1);
+    return 0;
+}
+
+static int make_small_model(void **state)
+{
+    (void)state;
+    sd_tiny_model tiny;
+    sd_tiny_make(&tiny, &(sd_tiny_options){.seed = 1});
+    model = sd_tiny_load(&tiny, &(sd_model_options){.weights = SD_WEIGHTS_Q8, .kv = SD_KV_F16, .threads = 1});
+    sd_tiny_clear(&tiny);
     return 0;
 }
 
@@ -85,7 +97,7 @@ static size_t naive_kv_bytes(const sd_schedule *schedule, int n_prompt, int max_
             positions += !schedule || sd_schedule_runs(schedule, l, j);
         }
     }
-    return positions * 2 * (size_t)model->config.hidden * sizeof(float);
+    return positions * 2 * (size_t)model->config.hidden * (model->kv == SD_KV_F16 ? sizeof(uint16_t) : sizeof(float));
 }
 
 static void kv_is_what_was_planned_and_is_all_used(void **state)
@@ -130,6 +142,37 @@ static void kv_is_what_was_planned_and_is_all_used(void **state)
         sd_schedule_free(schedule);
         sd_schedule_options_clear(&o);
     }
+}
+
+/* The f32 cache of the first layer's keys and values, which nothing before it has rounded, is what f16 rounds. */
+static void f16_caches_hold_what_f32_caches_hold_rounded(void **state)
+{
+    (void)state;
+    sd_tiny_model tiny;
+    sd_tiny_make(&tiny, &(sd_tiny_options){.seed = 3, .hidden = 27, .n_heads = 3});
+    sd_model *models[2];
+    sd_session *sessions[2];
+    sd_error err = {0};
+    for (int i = 0; i < 2; i++) {
+        models[i] = sd_tiny_load(&tiny, &(sd_model_options){.kv = i ? SD_KV_F16 : SD_KV_F32, .threads = 1});
+        sd_assert_ok(sd_session_create(&sessions[i], models[i], 1, &err), &err);
+        const int row = add_row(sessions[i], 7, 3, NULL);
+        feed(sessions[i], row, some_ids, 7);
+        feed(sessions[i], row, some_ids + 7, 1);
+    }
+    for (int part = 0; part < 6; part++) {
+        void *(*const find)(const sd_kv *, int, int) = part % 2 ? sd_kv_keys : sd_kv_values;
+        const float *wide = find(&sessions[0]->rows[0].kv, 0, part / 2);
+        const uint16_t *half = find(&sessions[1]->rows[0].kv, 0, part / 2);
+        for (int i = 0; i < 8 * 9; i++) {
+            assert_int_equal(half[i], sd_f32_to_f16(wide[i]));
+        }
+    }
+    for (int i = 0; i < 2; i++) {
+        sd_session_free(sessions[i]);
+        sd_model_free(models[i]);
+    }
+    sd_tiny_clear(&tiny);
 }
 
 /* ---- wrong calls ---- */
@@ -397,6 +440,7 @@ int main(void)
     sd_skip_unless_level();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(kv_is_what_was_planned_and_is_all_used),
+        cmocka_unit_test(f16_caches_hold_what_f32_caches_hold_rounded),
         cmocka_unit_test(sessions_have_a_row_or_more),
         cmocka_unit_test(rows_that_cannot_be_are_refused),
         cmocka_unit_test(a_shared_ranking_outlives_the_row_it_came_from),
@@ -407,5 +451,6 @@ int main(void)
         cmocka_unit_test(a_pass_that_found_no_memory_can_be_repeated),
         cmocka_unit_test(passes_of_a_known_size_allocate_nothing),
     };
-    return cmocka_run_group_tests(tests, make_model, free_model);
+    const int failed = cmocka_run_group_tests_name("f32", tests, make_model, free_model);
+    return failed + cmocka_run_group_tests_name("q8, f16 caches", tests, make_small_model, free_model);
 }

@@ -2,6 +2,7 @@
  *
  * Packed matrices: the layout that kernels.h promises, element by element. */
 #include <limits.h>
+#include <math.h>
 #include <string.h>
 
 #include "src/base/alloc.h"
@@ -42,7 +43,8 @@ static float *random_rows(int n, int k)
     return x;
 }
 
-static void assert_packed(const sd_matrix *m, const float *rows)
+/* f32 and bf16: every element in its place, and zeros where none is. */
+static void assert_elements(const sd_matrix *m, const float *rows)
 {
     const size_t n = (size_t)m->n, k = (size_t)m->k, width = m->type == SD_W_F32 ? 4 : 2;
     const size_t elements = sd_matrix_bytes(m->type, m->n, m->k) / width;
@@ -68,6 +70,93 @@ static void assert_packed(const sd_matrix *m, const float *rows)
         }
     }
     sd_free(seen);
+}
+
+/* The scale and the integer of element (o, i), i up to the end of its block, read where the header says. */
+static void read_block(const sd_matrix *m, size_t o, size_t i, uint16_t *scale, int *q)
+{
+    const unsigned char *data = m->data;
+    const size_t block = o / 64 * (((size_t)m->k + 31) / 32) + i / 32, lane = o % 64;
+    if (m->type == SD_W_Q8) {
+        data += block * (128 + 2048);
+        *q = data[128 + (i % 32 / 4 * 64 + lane) * 4 + i % 4] - 128;
+    } else {
+        data += block * (128 + 1024);
+        const int byte = data[128 + (i % 32 / 8 * 64 + lane) * 4 + i % 4];
+        *q = (i % 8 < 4 ? byte & 15 : byte >> 4) - 8;
+    }
+    memcpy(scale, data + 2 * lane, sizeof *scale);
+}
+
+static int nearest(double x, int low, int high) { return (int)fmax(low, fmin(high, nearbyint(x))); }
+
+static double squared_error(const float *x, size_t n, float scale)
+{
+    double sum = 0;
+    for (size_t i = 0; i < n; i++) {
+        const double d = (double)x[i] - (double)scale * nearest((double)(scale > 0 ? x[i] / scale : 0), -8, 7);
+        sum += d * d;
+    }
+    return sum;
+}
+
+/* One block of one output: n inputs that are there. */
+static void assert_block(const sd_matrix *m, const float *x, size_t o, size_t first, size_t n)
+{
+    uint16_t half;
+    float max = 0;
+    double error = 0;
+    int q;
+    read_block(m, o, first, &half, &q);
+    const float scale = sd_f16_to_f32(half);
+    for (size_t i = 0; i < 32; i++) {
+        uint16_t same;
+        read_block(m, o, first + i, &same, &q);
+        assert_int_equal(same, half);
+        if (i >= n) { /* inputs past k have the value zero */
+            assert_int_equal(q, 0);
+            continue;
+        }
+        max = fabsf(x[i]) > max ? fabsf(x[i]) : max;
+        const double d = fabs((double)x[i] - (double)scale * q);
+        error += d * d;
+        const bool at_end = m->type == SD_W_Q4 && (q == -8 || q == 7);
+        assert_in_range(q + 128, m->type == SD_W_Q8 ? 1 : 120, m->type == SD_W_Q8 ? 255 : 135);
+        assert_true(d <= 0.500001 * (double)scale || at_end);
+        assert_true(d <= 1.5 * (double)scale);
+    }
+    if (m->type == SD_W_Q8) {
+        assert_int_equal(half, sd_f32_to_f16(max / 127));
+    } else { /* no worse than with the largest value at either end */
+        assert_true(error <= squared_error(x, n, sd_f16_to_f32(sd_f32_to_f16(max / 7))) * 1.000001);
+        assert_true(error <= squared_error(x, n, sd_f16_to_f32(sd_f32_to_f16(max / 8))) * 1.000001);
+    }
+}
+
+static void assert_blocks(const sd_matrix *m, const float *rows)
+{
+    const size_t n = (size_t)m->n, k = (size_t)m->k;
+    for (size_t o = 0; o < (n + 63) / 64 * 64; o++) {
+        for (size_t first = 0; first < k; first += 32) {
+            if (o < n) {
+                assert_block(m, rows + o * k + first, o, first, k - first < 32 ? k - first : 32);
+                continue;
+            }
+            uint16_t scale; /* outputs past n */
+            int q;
+            read_block(m, o, first, &scale, &q);
+            assert_int_equal(scale, 0);
+        }
+    }
+}
+
+static void assert_packed(const sd_matrix *m, const float *rows)
+{
+    if (m->type == SD_W_Q8 || m->type == SD_W_Q4) {
+        assert_blocks(m, rows);
+    } else {
+        assert_elements(m, rows);
+    }
 }
 
 static const int sizes[][2] = {
@@ -149,12 +238,42 @@ static void test_unpack(void **state)
             row[37] = 12345;
             sd_matrix_unpack_row(&m, o, row);
             for (int i = 0; i < m.k; i++) {
-                const float x = rows[o * m.k + i], want = type == SD_W_F32 ? x : sd_bf16_to_f32(sd_f32_to_bf16(x));
-                assert_memory_equal(&row[i], &want, sizeof want);
+                const float x = rows[o * m.k + i];
+                float want = type == SD_W_F32 ? x : sd_bf16_to_f32(sd_f32_to_bf16(x));
+                if (type == SD_W_Q8 || type == SD_W_Q4) {
+                    uint16_t scale;
+                    int q;
+                    read_block(&m, (size_t)o, (size_t)i, &scale, &q);
+                    want = sd_f16_to_f32(scale) * (float)q;
+                }
+                assert_true(row[i] == want);
             }
             assert_true(row[37] == 12345);
         }
         sd_free(rows);
+        sd_free_aligned(m.data);
+    }
+}
+
+/* A scale of zero makes zeros; a block whose scale would be beyond f16, or that holds what is no number, must not come
+ * out as numbers. */
+static void test_values_beyond_f16(void **state)
+{
+    (void)state;
+    const float zero[33] = {0}, small[33] = {1e-9f, -1e-10f}, large[33] = {1, 3e38f}, none[33] = {1, NAN, 2};
+    const float infinite[33] = {-INFINITY, 5};
+    for (int type = SD_W_Q8; type <= SD_W_Q4; type++) {
+        sd_matrix m = new_matrix((sd_wtype)type, 3, 33);
+        const float *const rows[] = {zero, small, large, none, infinite};
+        for (int i = 0; i < 5; i++) {
+            float row[33];
+            sd_matrix_pack_rows(&m, 1, 1, rows[i]);
+            sd_matrix_unpack_row(&m, 1, row);
+            assert_true(row[32] == 0);
+            for (int c = 0; c < 2; c++) {
+                assert_true(i < 2 ? row[c] == 0 : !isfinite(row[c]));
+            }
+        }
         sd_free_aligned(m.data);
     }
 }
@@ -169,11 +288,16 @@ static void test_bytes(void **state)
     assert_int_equal(sd_matrix_bytes(SD_W_BF16, 64, 3), 512);
     assert_int_equal(sd_matrix_bytes(SD_W_BF16, 50272, 2048), (size_t)786 * 64 * 2048 * 2);
     assert_int_equal(sd_matrix_bytes(SD_W_F32, 0, 5), 0);
+    assert_int_equal(sd_matrix_bytes(SD_W_Q8, 64, 32), 64 * 34);
+    assert_int_equal(sd_matrix_bytes(SD_W_Q8, 65, 33), 4 * 64 * 34);
+    assert_int_equal(sd_matrix_bytes(SD_W_Q4, 1, 1), 64 * 18);
+    assert_int_equal(sd_matrix_bytes(SD_W_Q4, 8192, 2048), (size_t)128 * 64 * 64 * 18);
     if (sizeof(size_t) == 8) { /* the largest that ints can ask for just fits */
         assert_true(sd_matrix_bytes(SD_W_F32, INT_MAX, INT_MAX) == ((size_t)1 << 33) * INT_MAX);
     }
     assert_true(sd_matrix_bytes(SD_W_F32, -1, 5) == SIZE_MAX);
     assert_true(sd_matrix_bytes(SD_W_BF16, 5, INT_MIN) == SIZE_MAX);
+    assert_true(sd_matrix_bytes(SD_W_Q8, INT_MIN, 5) == SIZE_MAX && sd_matrix_bytes(SD_W_Q4, 5, -1) == SIZE_MAX);
 }
 
 int main(void)
@@ -181,7 +305,8 @@ int main(void)
     sd_skip_unless_level();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_layout), cmocka_unit_test(test_pieces_in_any_order),
-        cmocka_unit_test(test_panels_on_threads), cmocka_unit_test(test_unpack), cmocka_unit_test(test_bytes),
+        cmocka_unit_test(test_panels_on_threads), cmocka_unit_test(test_unpack),
+        cmocka_unit_test(test_values_beyond_f16), cmocka_unit_test(test_bytes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -48,8 +48,29 @@ static void test_get_from_threads(void **state)
         const sd_kernels *t = tables[0][l];
         assert_string_equal(t->name, sd_cpu_level_name((sd_cpu_level_id)l));
         assert_true(t->gemm[SD_W_F32] && t->gemm[SD_W_BF16] && t->layernorm && t->gelu && t->gelu_tanh && t->attention);
-        assert_non_null(t->argmax);
+        assert_true(t->gemm[SD_W_Q8] && t->gemm[SD_W_Q4] && t->pack_input[SD_W_Q8] && t->pack_input[SD_W_Q4]);
+        assert_true(t->attention_f16 && t->to_f16 && t->argmax);
+        assert_null(t->pack_input[SD_W_F32]);
     }
+}
+
+/* The rows of g->x in the form that the table multiplies; the caller frees g->packed_x with sd_free_aligned. */
+static void pack_inputs(const sd_kernels *t, sd_gemm *g)
+{
+    const sd_wtype type = g->w->type;
+    g->packed_x = NULL;
+    if (!t->pack_input[type]) {
+        return;
+    }
+    g->packed_stride = sd_input_bytes(type, g->w->k);
+    assert_true(g->packed_stride > 0 && g->packed_stride % 64 == 0);
+    char *packed = sd_malloc_aligned((size_t)g->rows, g->packed_stride);
+    assert_non_null(packed);
+    for (int r = 0; r < g->rows; r++) {
+        t->pack_input[type](packed + (size_t)r * g->packed_stride, g->x + (size_t)r * g->x_stride, g->w->k);
+    }
+    g->packed_x = packed;
+    g->x = NULL; /* not read */
 }
 
 static void test_gemm_by_hand(void **state)
@@ -57,6 +78,8 @@ static void test_gemm_by_hand(void **state)
     (void)state;
     const sd_kernels *t = selected();
     const float w[2][3] = {{1, 2, 3}, {-1, 0.5f, -2}}, x[2][4] = {{1, 1, 1, NAN}, {2, 0, -1, NAN}};
+    /* half a step of each weight and each input: steps of 3/127 and 2/127, or of about 3/7 */
+    const double off[SD_W_TYPES] = {[SD_W_Q8] = 0.1, [SD_W_Q4] = 0.7};
     const float bias[2] = {0.5f, 1}, residual[2][2] = {{10, 20}, {30, 40}};
     for (int type = 0; type < SD_W_TYPES; type++) {
         const size_t bytes = sd_matrix_bytes((sd_wtype)type, 2, 3);
@@ -66,19 +89,103 @@ static void test_gemm_by_hand(void **state)
         sd_matrix_pack_rows(&m, 0, 2, w[0]);
         float y[2][2] = {{0}};
         sd_gemm g = {.w = &m, .x = x[0], .x_stride = 4, .y = y[0], .y_stride = 2, .rows = 2};
+        pack_inputs(t, &g);
         t->gemm[type](&g, 0, 1);
-        sd_assert_close(y[0], (const float[]){6, -2.5f, -1, 0}, 4, 0, 0, "product");
+        sd_assert_close(y[0], (const float[]){6, -2.5f, -1, 0}, 4, off[type], 0, "product");
         g.bias = bias;
         g.act = SD_ACT_RELU;
         t->gemm[type](&g, 0, 1);
-        sd_assert_close(y[0], (const float[]){6.5f, 0, 0, 1}, 4, 0, 0, "relu of product and bias");
+        sd_assert_close(y[0], (const float[]){6.5f, 0, 0, 1}, 4, off[type], 0, "relu of product and bias");
         g.residual = residual[0];
         t->gemm[type](&g, 0, 1);
-        sd_assert_close(y[0], (const float[]){16.5f, 20, 30, 41}, 4, 0, 0, "and residual after relu");
+        sd_assert_close(y[0], (const float[]){16.5f, 20, 30, 41}, 4, off[type], 0, "and residual after relu");
         g.rows = 0;
+        y[1][1] = 7;
         t->gemm[type](&g, 0, 1);
-        sd_assert_close(y[0], (const float[]){16.5f, 20, 30, 41}, 4, 0, 0, "no rows, nothing written");
+        assert_true(y[1][1] == 7); /* no rows, nothing written */
+        sd_free_aligned((void *)(uintptr_t)g.packed_x);
         sd_free_aligned(m.data);
+    }
+}
+
+/* Weights and inputs that every type holds exactly: integers, the largest of each block as large as the type's; so the
+ * integer sums, the offsets and the scales must come out to the last bit. Blocks of 32 and one of 5 inputs. */
+static void test_quantised_products_are_exact(void **state)
+{
+    (void)state;
+    enum { K = 69, N = 70, ROWS = 6 };
+    const sd_kernels *t = selected();
+    for (int type = SD_W_Q8; type <= SD_W_Q4; type++) {
+        const size_t bytes = sd_matrix_bytes((sd_wtype)type, N, K);
+        const int most = type == SD_W_Q8 ? 127 : 7, low = type == SD_W_Q8 ? -127 : -8;
+        sd_matrix m = {.type = (sd_wtype)type, .n = N, .k = K, .data = sd_malloc_aligned(bytes, 1)};
+        float *w = sd_malloc(N * K, sizeof *w), x[ROWS][K], y[ROWS][N] = {{0}};
+        assert_true(m.data && w);
+        memset(m.data, 0, bytes);
+        for (int o = 0; o < N; o++) {
+            for (int i = 0; i < K; i++) { /* scale 2^(o % 3): the ends once a block */
+                const int q = i % SD_BLOCK == o % 5 ? low : (o * 7 + i * 13) % (most - low + 1) + low;
+                w[o * K + i] = (float)(q * (1 << o % 3));
+            }
+        }
+        for (int r = 0; r < ROWS; r++) {
+            for (int i = 0; i < K; i++) {
+                x[r][i] = i % SD_BLOCK == r % 5 ? 127 : (float)((r * 31 + i * 17) % 255 - 127);
+            }
+        }
+        sd_matrix_pack_rows(&m, 0, N, w);
+        sd_gemm g = {.w = &m, .x = x[0], .x_stride = K, .y = y[0], .y_stride = N, .rows = ROWS};
+        pack_inputs(t, &g);
+        t->gemm[type](&g, 0, sd_matrix_panels(N));
+        for (int r = 0; r < ROWS; r++) {
+            for (int o = 0; o < N; o++) {
+                int64_t want = 0;
+                for (int i = 0; i < K; i++) {
+                    want += (int64_t)w[o * K + i] * (int64_t)x[r][i];
+                }
+                assert_true((double)y[r][o] == (double)want);
+            }
+        }
+        sd_free(w);
+        sd_free_aligned((void *)(uintptr_t)g.packed_x);
+        sd_free_aligned(m.data);
+    }
+}
+
+/* The packed row as kernels.h describes it. */
+static void test_packed_inputs_by_hand(void **state)
+{
+    (void)state;
+    const sd_kernels *t = selected();
+    float x[34] = {[0] = 127, [1] = -63.5f, [2] = 64.5f, [3] = 0.4f, [31] = -1, [32] = -2, [33] = 1};
+    _Alignas(64) char packed[128];
+    assert_int_equal(sd_input_bytes(SD_W_Q8, 34), 128);
+    assert_int_equal(sd_input_bytes(SD_W_Q4, 8192), 256 * (32 + 4 + 4));
+    assert_int_equal(sd_input_bytes(SD_W_BF16, 33), 128);
+    assert_int_equal(sd_input_bytes(SD_W_F32, 33), 0);
+    for (int type = SD_W_Q8; type <= SD_W_Q4; type++) {
+        memset(packed, 0x55, sizeof packed);
+        t->pack_input[type](packed, x, 34);
+        const sd_q8_input in = sd_q8_input_at(packed, 34);
+        const int8_t want[64] = {[0] = 127, [1] = -64, [2] = 64, [31] = -1, [32] = -127, [33] = 64};
+        assert_memory_equal(in.q, want, sizeof want);
+        assert_true(in.scale[0] == 1 && in.scale[1] == 2.0f / 127);
+        assert_int_equal(in.sum[0], 127 - 64 + 64 - 1);
+        assert_int_equal(in.sum[1], -127 + 64);
+        assert_true((const char *)in.q == packed && (const char *)in.scale == packed + 64);
+        assert_true((const char *)in.sum == packed + 64 + 8);
+
+        const float tiny[3] = {SD_SMALLEST_INPUT / 2, 0, -SD_SMALLEST_INPUT / 4}, wrong[3] = {1, NAN, 2};
+        t->pack_input[type](packed, tiny, 3);
+        const sd_q8_input none = sd_q8_input_at(packed, 3);
+        assert_true(none.scale[0] == 0 && none.sum[0] == 0 && none.q[0] == 0 && none.q[2] == 0);
+        t->pack_input[type](packed, wrong, 3);
+        assert_true(isnan(sd_q8_input_at(packed, 3).scale[0]));
+    }
+    if (t->pack_input[SD_W_BF16]) {
+        t->pack_input[SD_W_BF16](packed, (const float[]){1, 0x1.01p0f, 0x1.03p0f}, 3);
+        const uint16_t want[4] = {0x3F80, 0x3F80, 0x3F82, 0}; /* ties to even, and the partner of the last */
+        assert_memory_equal(packed, want, sizeof want);
     }
 }
 
@@ -114,6 +221,8 @@ static void check_splits(const sd_kernels *t, sd_wtype type)
     }
     sd_matrix_pack_rows(&m, 0, N, w);
     sd_gemm g = {.w = &m, .x = x, .x_stride = K, .y = want, .y_stride = N, .rows = ROWS};
+    pack_inputs(t, &g);
+    const char *packed = g.packed_x;
     t->gemm[type](&g, 0, sd_matrix_panels(N));
     g.y = got;
     for (int threads = 1; threads <= 4; threads++) {
@@ -130,6 +239,7 @@ static void check_splits(const sd_kernels *t, sd_wtype type)
         chunk = chunk < ROWS - first ? chunk : ROWS - first;
         g.rows = chunk;
         g.x = x + first * K;
+        g.packed_x = packed ? packed + (size_t)first * g.packed_stride : NULL;
         g.y = got + first * N;
         t->gemm[type](&g, 0, sd_matrix_panels(N));
     }
@@ -138,6 +248,7 @@ static void check_splits(const sd_kernels *t, sd_wtype type)
     sd_free(x);
     sd_free(want);
     sd_free(got);
+    sd_free_aligned((void *)(uintptr_t)packed);
     sd_free_aligned(m.data);
 }
 
@@ -186,6 +297,17 @@ static void test_attention_by_hand(void **state)
     sd_assert_close(out, (const float[]){12, 4}, 2, 1e-5, 0, "equal weights");
     t->attention(out, q, k[0], v[0], scores, 1, 2, 1.0f);
     sd_assert_close(out, (const float[]){8, 0}, 2, 0, 0, "one position");
+
+    uint16_t hk[3][2], hv[3][2];
+    t->to_f16(hk[0], k[0], 6);
+    t->to_f16(hv[0], v[0], 6);
+    assert_true(hv[0][0] == 0x4800 && hv[2][0] == 0xC800 && hk[0][0] == 0 && hk[1][0] == 0x398C);
+    t->attention_f16(out, q, hk[0], hv[0], scores, 3, 2, 1.0f);
+    sd_assert_close(out, (const float[]){0, 7}, 2, 1e-2, 0, "weights 1 : 2 : 5, rounded");
+    t->attention_f16(out, q, hk[0], hv[0], scores, 2, 2, 0.0f);
+    sd_assert_close(out, (const float[]){12, 4}, 2, 1e-5, 0, "equal weights of f16");
+    t->attention_f16(out, q, hk[0], hv[0], scores, 1, 2, 1.0f);
+    sd_assert_close(out, (const float[]){8, 0}, 2, 0, 0, "one position of f16");
 }
 
 int main(void)
@@ -193,6 +315,7 @@ int main(void)
     sd_skip_unless_level();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_get_from_threads), cmocka_unit_test(test_gemm_by_hand),
+        cmocka_unit_test(test_quantised_products_are_exact), cmocka_unit_test(test_packed_inputs_by_hand),
         cmocka_unit_test(test_bits_do_not_depend_on_the_split), cmocka_unit_test(test_rows_by_hand),
         cmocka_unit_test(test_attention_by_hand),
     };
