@@ -23,12 +23,14 @@ SD_INLINE void add_pair(__m512 acc[][VECTORS], const int rows, const sd_gemm_par
     }
 }
 
-/* Next to the loads: near, the lines that come a little later; far, a share of the next slice. */
+/* Next to the loads: near, the lines that come a little later; far, a share of the next slice. Into the second-level
+ * cache, and near only every second line: its neighbour comes along. Into the first-level cache it costs more than it
+ * brings (docs/SPEED.md). */
 SD_INLINE void fetch_some(sd_gemm_fetch *fetch, const int near, const int far)
 {
     if (!fetch->far) {
-        for (int j = 0; j < near; j++, fetch->next += 64) {
-            _mm_prefetch(fetch->next, _MM_HINT_T0);
+        for (int j = 0; j < near; j += 2, fetch->next += 128) {
+            _mm_prefetch(fetch->next, _MM_HINT_T1);
         }
     } else {
         for (int j = 0; j < far; j++, fetch->next += 64) {
