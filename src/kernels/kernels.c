@@ -38,3 +38,18 @@ const sd_kernels *sd_kernels_get(sd_cpu_level_id level)
     assert(tables[level].name && "the level must be one that sd_cpu_select allowed");
     return &tables[level];
 }
+
+static const sd_kernels *selected;
+
+static void select_table(void)
+{
+    sd_cpu_level_id level;
+    selected = sd_kernels_get(sd_cpu_select(&level, NULL) == SD_OK ? level : SD_CPU_REF);
+}
+
+const sd_kernels *sd_kernels_selected(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    (void)pthread_once(&once, select_table);
+    return selected;
+}

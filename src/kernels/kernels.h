@@ -68,6 +68,9 @@ size_t sd_matrix_bytes(sd_wtype type, int n, int k);
  * what f16 scales reach, gets a scale that is not finite, so that products with it are not numbers either. */
 void sd_matrix_pack_rows(sd_matrix *m, int first, int rows, const float *src);
 
+/* The same from bf16 values, of any alignment, into a bf16 matrix: the bits as they are. */
+void sd_matrix_pack_rows_bf16(sd_matrix *m, int first, int rows, const void *src);
+
 /* Output row o of m as f32: dst [k]. For embeddings that share the head's matrix. */
 void sd_matrix_unpack_row(const sd_matrix *m, int o, float *dst);
 
@@ -128,6 +131,10 @@ typedef struct sd_kernels {
     /* One row, x [k], into dst [sd_input_bytes(type, k)], 64-byte aligned. NULL: the product reads f32. */
     void (*pack_input[SD_W_TYPES])(void *dst, const float *x, int k);
 
+    /* `rows` rows (src [rows, k], row-major) into the blocks of one panel, as its outputs lane .. lane+rows-1, of which
+     * there are SD_PANEL. Every level writes the same bytes. q8 and q4; else NULL. */
+    void (*quantise[SD_W_TYPES])(void *panel, int lane, int rows, const float *src, int k);
+
     /* y[i] = (x[i] - mean) / sqrt(variance + eps) * gain[i] + bias[i]; variance is the biased one, computed from the
      * differences to the mean. gain, bias: [n], either may be NULL (1 and 0). y may be x. */
     void (*layernorm)(float *y, const float *x, const float *gain, const float *bias, int n, float eps);
@@ -152,6 +159,10 @@ typedef struct sd_kernels {
 
 /* The table for a level: each entry the best implementation at or below it. Level must be supported by the machine. */
 const sd_kernels *sd_kernels_get(sd_cpu_level_id level);
+
+/* The table of the level that sd_cpu_select chose when it was first asked for; plain C where that failed. For what is
+ * the same bytes at every level. */
+const sd_kernels *sd_kernels_selected(void);
 
 /* Per level, implemented in kernels/<isa>/: overwrite what the level does better. */
 void sd_kernels_init_ref(sd_kernels *table);

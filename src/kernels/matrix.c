@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
  * The packed matrices that the products read. */
-#include <math.h>
 #include <string.h>
 
 #if defined(__SSE2__)
-#include <xmmintrin.h>
+#include <emmintrin.h>
 #endif
 
 #include "src/base/alloc.h"
@@ -58,8 +57,16 @@ enum { SQUARE = 16 };
 
 static int min_int(int a, int b) { return a < b ? a : b; }
 
-/* to[i][r] = from[r][i] for `rows` rows of `columns`; strides in floats. */
-static void transpose(float *to, size_t to_stride, const float *from, size_t from_stride, size_t rows, size_t columns)
+#if defined(__SSE2__)
+static __m128 load_words(const char *at)
+{
+    return _mm_castsi128_ps(_mm_loadu_si128((const __m128i *)(const void *)at));
+}
+#endif
+
+/* to[i][r] = from[r][i] for `rows` rows of `columns` 32-bit words, whatever they hold; to_stride in words, from_stride
+ * in bytes. `from` may have any alignment. */
+static void transpose(float *to, size_t to_stride, const char *from, size_t from_stride, size_t rows, size_t columns)
 {
     size_t whole_rows = 0, whole_columns = 0;
 #if defined(__SSE2__)
@@ -67,9 +74,9 @@ static void transpose(float *to, size_t to_stride, const float *from, size_t fro
     whole_columns = columns / 4 * 4;
     for (size_t r = 0; r < whole_rows; r += 4) {
         for (size_t i = 0; i < whole_columns; i += 4) {
-            const float *corner = from + r * from_stride + i;
-            __m128 a = _mm_loadu_ps(corner), b = _mm_loadu_ps(corner + from_stride);
-            __m128 c = _mm_loadu_ps(corner + 2 * from_stride), d = _mm_loadu_ps(corner + 3 * from_stride);
+            const char *corner = from + r * from_stride + i * sizeof *to;
+            __m128 a = load_words(corner), b = load_words(corner + from_stride);
+            __m128 c = load_words(corner + 2 * from_stride), d = load_words(corner + 3 * from_stride);
             _MM_TRANSPOSE4_PS(a, b, c, d);
             _mm_storeu_ps(to + i * to_stride + r, a);
             _mm_storeu_ps(to + (i + 1) * to_stride + r, b);
@@ -80,7 +87,7 @@ static void transpose(float *to, size_t to_stride, const float *from, size_t fro
 #endif
     for (size_t r = 0; r < rows; r++) {
         for (size_t i = r < whole_rows ? whole_columns : 0; i < columns; i++) {
-            to[i * to_stride + r] = from[r * from_stride + i];
+            memcpy(&to[i * to_stride + r], from + r * from_stride + i * sizeof *to, sizeof *to);
         }
     }
 }
@@ -89,7 +96,7 @@ static void transpose(float *to, size_t to_stride, const float *from, size_t fro
 static void pack_bf16(uint32_t *dst, const float *src, size_t k, size_t rows, size_t inputs)
 {
     float square[SQUARE + 1][SQUARE];
-    transpose(square[0], SQUARE, src, k, rows, inputs);
+    transpose((float *)square, SQUARE, (const char *)src, k * sizeof *src, rows, inputs);
     memset(square[inputs], 0, sizeof square[inputs]); /* the partner of an odd last input */
     for (size_t i = 0; i < inputs; i += 2) {
         uint32_t *words = dst + i / 2 * SD_PANEL;
@@ -108,95 +115,9 @@ static void pack_panel_rows(sd_wtype type, void *panel, int lane, int rows, cons
             const size_t at = (size_t)(type == SD_W_F32 ? i : i / 2) * SD_PANEL + (size_t)(lane + r);
             const size_t height = (size_t)min_int(SQUARE, rows - r), width = (size_t)min_int(SQUARE, k - i);
             if (type == SD_W_F32) {
-                transpose((float *)panel + at, SD_PANEL, from, (size_t)k, height, width);
+                transpose((float *)panel + at, SD_PANEL, (const char *)from, (size_t)k * sizeof *from, height, width);
             } else {
                 pack_bf16((uint32_t *)panel + at, from, (size_t)k, height, width);
-            }
-        }
-    }
-}
-
-/* ---- blocks ---- */
-
-/* NaN if one of them is. */
-static float largest(const float *x, int n)
-{
-    float max = 0;
-    for (int i = 0; i < n; i++) {
-        const float a = fabsf(x[i]);
-        max = a > max || isnan(a) ? a : max;
-    }
-    return max;
-}
-
-/* The integer nearest to x / scale, cut to low .. high, NaN to low; 0 where the scale is 0 or NaN. */
-static int quantum(float x, float scale, int low, int high)
-{
-    const float q = scale > 0 ? rintf(x / scale) : 0;
-    return q > (float)low ? q < (float)high ? (int)q : high : low;
-}
-
-static void pack_q8(sd_q8_block *block, int lane, const float *x, int n)
-{
-    block->scale[lane] = sd_f32_to_f16(largest(x, n) / 127);
-    const float scale = sd_f16_to_f32(block->scale[lane]);
-    for (int i = 0; i < SD_BLOCK; i++) {
-        block->q[i / 4][lane][i % 4] = (uint8_t)(128 + (i < n ? quantum(x[i], scale, -127, 127) : 0));
-    }
-}
-
-static double q4_error(const float *x, int n, float scale)
-{
-    double sum = 0;
-    for (int i = 0; i < n; i++) {
-        const double d = (double)x[i] - (double)scale * quantum(x[i], scale, -8, 7);
-        sum += d * d;
-    }
-    return sum;
-}
-
-/* The value of largest magnitude at -8 or 7, or a little inside: what the ends lose the others may gain. A negative
- * scale would serve a block whose largest value is positive; it is left out to keep its sign out of the kernels. */
-static float q4_scale(const float *x, int n)
-{
-    static const float divisors[] = {8.0f, 7.6f, 7.2f, 6.8f, 7.0f, 6.5f, 8.4f};
-    const float max = largest(x, n);
-    float best = NAN; /* of values that are not finite, or beyond f16: so will be what comes of them */
-    double least = INFINITY;
-    for (size_t i = 0; i < sizeof divisors / sizeof *divisors; i++) {
-        const float scale = sd_f16_to_f32(sd_f32_to_f16(max / divisors[i]));
-        const double error = q4_error(x, n, scale);
-        if (error < least) {
-            least = error;
-            best = scale;
-        }
-    }
-    return best;
-}
-
-static void pack_q4(sd_q4_block *block, int lane, const float *x, int n)
-{
-    const float scale = q4_scale(x, n);
-    block->scale[lane] = sd_f32_to_f16(scale);
-    for (int i = 0; i < SD_BLOCK; i += 8) {
-        for (int c = 0; c < 4; c++) {
-            const int low = i + c < n ? quantum(x[i + c], scale, -8, 7) : 0;
-            const int high = i + 4 + c < n ? quantum(x[i + 4 + c], scale, -8, 7) : 0;
-            block->q[i / 8][lane][c] = (uint8_t)((low + 8) | (high + 8) << 4);
-        }
-    }
-}
-
-static void pack_blocks(sd_wtype type, void *panel, int lane, int rows, const float *src, int k)
-{
-    for (int r = 0; r < rows; r++) {
-        for (int b = 0; b < sd_blocks(k); b++) {
-            const float *x = src + (size_t)r * (size_t)k + (size_t)b * SD_BLOCK;
-            const int n = min_int(SD_BLOCK, k - b * SD_BLOCK);
-            if (type == SD_W_Q8) {
-                pack_q8((sd_q8_block *)panel + b, lane + r, x, n);
-            } else {
-                pack_q4((sd_q4_block *)panel + b, lane + r, x, n);
             }
         }
     }
@@ -212,8 +133,38 @@ void sd_matrix_pack_rows(sd_matrix *m, int first, int rows, const float *src)
         if (m->type == SD_W_F32 || m->type == SD_W_BF16) {
             pack_panel_rows(m->type, panel, lane, some, from, m->k);
         } else {
-            pack_blocks(m->type, panel, lane, some, from, m->k);
+            sd_kernels_selected()->quantise[m->type](panel, lane, some, from, m->k);
         }
+        done += some;
+    }
+}
+
+/* Rows of one panel: a pair of inputs is a word on both sides. */
+static void pack_panel_pairs(uint32_t *panel, int lane, int rows, const char *src, int k)
+{
+    const size_t stride = (size_t)k * sizeof(uint16_t);
+    for (int r = 0; r < rows; r += SQUARE) {
+        const char *from = src + (size_t)r * stride;
+        const size_t height = (size_t)min_int(SQUARE, rows - r);
+        for (int i = 0; i < k / 2; i += SQUARE) {
+            transpose((float *)(void *)panel + (size_t)i * SD_PANEL + (size_t)(lane + r), SD_PANEL,
+                      from + (size_t)i * sizeof(uint32_t), stride, height, (size_t)min_int(SQUARE, k / 2 - i));
+        }
+        for (size_t j = 0; j < height && k % 2; j++) { /* an odd last input and its partner */
+            uint16_t last;
+            memcpy(&last, from + (j + 1) * stride - sizeof last, sizeof last);
+            panel[(size_t)(k / 2) * SD_PANEL + (size_t)(lane + r) + j] = last;
+        }
+    }
+}
+
+void sd_matrix_pack_rows_bf16(sd_matrix *m, int first, int rows, const void *src)
+{
+    const size_t bytes = sd_matrix_bytes(SD_W_BF16, 1, m->k);
+    for (int done = 0; done < rows;) {
+        const int o = first + done, lane = o % SD_PANEL, some = min_int(rows - done, SD_PANEL - lane);
+        pack_panel_pairs((uint32_t *)(void *)((char *)m->data + (size_t)(o / SD_PANEL) * bytes), lane, some,
+                         (const char *)src + (size_t)done * (size_t)m->k * sizeof(uint16_t), m->k);
         done += some;
     }
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * From a checkpoint's bytes to packed weights. Every matrix is packed panel by panel on the pool: each worker converts
- * the rows of one panel to f32 and packs them, so that the extra memory is one panel per worker. */
+ * the rows of one panel to f32 and packs them, so that the extra memory is one panel per worker. bf16 stays bf16. */
 #include <math.h>
 #include <string.h>
 #include <unistd.h>
@@ -29,8 +29,14 @@ static void pack_panel(void *context, int panel, int worker)
     for (int o = first; o < last;) {
         int part = o / job->part_rows, row = o % job->part_rows;
         int n = job->part_rows - row < last - o ? job->part_rows - row : last - o;
-        sd_tensor_read_f32(job->parts[part], (int64_t)row * k, (int64_t)n * k, rows);
-        sd_matrix_pack_rows(job->dst, o, n, rows);
+        const sd_tensor *t = job->parts[part];
+        if (t->dtype == SD_DTYPE_BF16 && job->dst->type == SD_W_BF16) {
+            const char *src = (const char *)t->data + (size_t)row * (size_t)k * sizeof(uint16_t);
+            sd_matrix_pack_rows_bf16(job->dst, o, n, src);
+        } else {
+            sd_tensor_read_f32(t, (int64_t)row * k, (int64_t)n * k, rows);
+            sd_matrix_pack_rows(job->dst, o, n, rows);
+        }
         o += n;
     }
 }

@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: MIT
  *
- * Speeds of the products at the sizes of opt-1.3b. The speed of memory on shared machines changes from second to
- * second, so that each number is printed with a probe taken just before and just after it, and as a share of it.
- * Weights come from a store far larger than the caches, a different part at each call, as a decode step finds them. */
+ * Speeds of the products at the sizes of opt-1.3b, and of the rest. The speed of memory on shared machines changes from
+ * second to second, so that each number is printed with a probe taken just before and just after it, and as a share of
+ * it. Weights come from a store far larger than the caches, a different part at each call, as a decode step finds
+ * them. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "src/base/alloc.h"
 #include "src/base/clock.h"
-#include "src/base/pool.h"
-#include "src/kernels/probe.h"
-#include "tests/kernels/check.h"
+#include "tests/kernels/bench.h"
 
 enum { MAX_THREADS = 2, MAX_ROWS = 128, MAX_WIDTH = 8192, REPEATS = 5 };
 static const size_t store_bytes = (size_t)512 << 20;
@@ -60,11 +59,6 @@ static double time_product(sd_pool *pool, product *p, sd_matrix *m, char *store)
     return times[REPEATS / 2];
 }
 
-typedef struct buffers {
-    char *store, *packed;
-    float *x, *y;
-} buffers;
-
 static const char *entry_name(sd_wtype type)
 {
     static const char *const names[SD_W_TYPES] = {"gemm_f32", "gemm_bf16", "gemm_q8", "gemm_q4"};
@@ -80,7 +74,8 @@ static sd_peak peak_of(const sd_kernels *t, sd_wtype type)
     return type == SD_W_BF16 && t->pack_input[type] ? SD_PEAK_BF16 : SD_PEAK_F32;
 }
 
-static void bench_product(const sd_kernels *t, sd_pool *pool, int threads, sd_matrix m, int rows, const buffers *b)
+static void bench_product(const sd_kernels *t, sd_pool *pool, int threads, sd_matrix m, int rows,
+                          const bench_buffers *b)
 {
     char *store = b->store;
     float *x = b->x, *y = b->y;
@@ -104,7 +99,7 @@ static void bench_product(const sd_kernels *t, sd_pool *pool, int threads, sd_ma
 }
 
 static void bench_threads(const check_tables *tables, const char *entry, sd_pool *pool, int threads,
-                          const buffers *b)
+                          const bench_buffers *b)
 {
     static const int sizes[][2] = {{2048, 2048}, {8192, 2048}, {2048, 8192}}, rows[] = {1, 8, 32, 128};
     for (int l = 0; l < tables->n; l++) {
@@ -128,7 +123,8 @@ void bench_run(const check_tables *tables, const char *entry)
     float *x = sd_malloc_aligned((size_t)MAX_ROWS * MAX_WIDTH, sizeof *x);
     float *y = sd_malloc_aligned((size_t)MAX_ROWS * MAX_WIDTH, sizeof *y);
     if (store && packed && x && y) {
-        for (size_t i = 0; i < store_bytes / sizeof(float); i++) { /* about 0.01 as f32 and as a pair of bf16 */
+        /* about 0.01 as f32 and as a pair of bf16, 1 as f16 */
+        for (size_t i = 0; i < store_bytes / sizeof(float); i++) {
             ((uint32_t *)(void *)store)[i] = 0x3C233C23u;
         }
         for (size_t i = 0; i < (size_t)MAX_ROWS * MAX_WIDTH; i++) {
@@ -142,7 +138,11 @@ void bench_run(const check_tables *tables, const char *entry)
                 printf("no %d threads: %s\n", threads, err.message);
                 break;
             }
-            bench_threads(tables, entry, pool, threads, &(buffers){store, packed, x, y});
+            const bench_buffers b = {.store = store, .packed = packed, .store_bytes = store_bytes, .x = x, .y = y};
+            bench_threads(tables, entry, pool, threads, &b);
+            if (threads == 1) {
+                bench_rows(tables, entry, pool, &b);
+            }
             sd_pool_free(pool);
         }
     }

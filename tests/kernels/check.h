@@ -54,6 +54,7 @@ void check_gemm_bf16(const check_tables *tables);
 void check_gemm_q8(const check_tables *tables);
 void check_gemm_q4(const check_tables *tables);
 void check_pack_input(const check_tables *tables);
+void check_quantise(const check_tables *tables);
 void check_layernorm(const check_tables *tables);
 void check_gelu(const check_tables *tables);
 void check_gelu_tanh(const check_tables *tables);

@@ -20,7 +20,8 @@ static const struct {
     void (*run)(const check_tables *tables);
 } entries[] = {
     {"gemm_f32", check_gemm_f32}, {"gemm_bf16", check_gemm_bf16}, {"gemm_q8", check_gemm_q8},
-    {"gemm_q4", check_gemm_q4}, {"pack_input", check_pack_input}, {"layernorm", check_layernorm}, {"gelu", check_gelu},
+    {"gemm_q4", check_gemm_q4}, {"pack_input", check_pack_input}, {"quantise", check_quantise},
+    {"layernorm", check_layernorm}, {"gelu", check_gelu},
     {"gelu_tanh", check_gelu_tanh}, {"attention", check_attention}, {"attention_f16", check_attention_f16},
     {"to_f16", check_to_f16}, {"argmax", check_argmax},
 };

@@ -8,8 +8,8 @@
 #include "tests/kernels/check.h"
 
 const char *const check_faults[] = {
-    "gemm_f32", "gemm_bf16", "gemm_q8", "gemm_q4", "pack_input", "layernorm", "gelu", "gelu_tanh", "attention",
-    "attention_f16", "to_f16", "argmax",
+    "gemm_f32", "gemm_bf16", "gemm_q8", "gemm_q4", "pack_input", "quantise", "layernorm", "gelu", "gelu_tanh",
+    "attention", "attention_f16", "to_f16", "argmax",
     "gemm_f32:rows", "gemm_bf16:rows", "gemm_q8:rows", "gemm_q4:rows",
     "gemm_f32:write", "gemm_bf16:write", "gemm_q8:write", "gemm_q4:write", "layernorm:write", "gelu:write",
     "gelu_tanh:write", "attention:write", "attention_f16:write", NULL,
@@ -80,6 +80,14 @@ static void pack_input(void *dst, const float *x, int k)
     ((int8_t *)dst)[k - 1] ^= 1;
 }
 
+/* The first output, one step off in its last input. */
+static void quantise(void *panel, int lane, int rows, const float *src, int k)
+{
+    sound->quantise[SD_W_Q4](panel, lane, rows, src, k);
+    sd_q4_block *last = (sd_q4_block *)panel + sd_blocks(k) - 1;
+    last->q[(k - 1) % SD_BLOCK / 8][lane][(k - 1) % 4] ^= (k - 1) % 8 < 4 ? 1 : 16;
+}
+
 static void to_f16(uint16_t *dst, const float *src, size_t n)
 {
     sound->to_f16(dst, src, n);
@@ -121,6 +129,8 @@ const sd_kernels *check_break(const sd_kernels *table, const char *fault)
         broken.gemm[SD_W_Q4] = gemm;
     } else if (strcmp(fault, "pack_input") == 0) {
         broken.pack_input[SD_W_Q8] = pack_input;
+    } else if (strcmp(fault, "quantise") == 0) {
+        broken.quantise[SD_W_Q4] = quantise;
     } else if (strcmp(fault, "to_f16") == 0) {
         broken.to_f16 = to_f16;
     } else if (strncmp(fault, "attention_f16", 13) == 0) {

@@ -43,17 +43,18 @@ SD_INLINE float dot_all(float *scores, const float *q, const void *k, size_t n, 
 {
     __m128 max = _mm_set1_ps(-INFINITY);
     for (size_t p = 0; p < n; p += GROUP) {
-        size_t key[GROUP]; /* where it starts */
         __m256 acc[GROUP];
-        for (size_t j = 0; j < GROUP; j++) {
-            key[j] = (p + j < n ? p + j : n - 1) * hd;
+        for (size_t j = 0; j < GROUP; j++) { /* front to back, as the processor fetches ahead */
+            const size_t key = (p + j < n ? p + j : n - 1) * hd;
+            size_t d = 0;
             acc[j] = _mm256_setzero_ps();
-        }
-        for (size_t d = 0; d < hd; d += LANES) {
-            const __m256i m = sd_lanes(hd - d);
-            const __m256 qd = _mm256_maskload_ps(q + d, m);
-            for (size_t j = 0; j < GROUP; j++) {
-                acc[j] = _mm256_fmadd_ps(qd, load_some(k, key[j] + d, m, hd - d, half), acc[j]);
+            for (; d + LANES <= hd; d += LANES) {
+                acc[j] = _mm256_fmadd_ps(_mm256_loadu_ps(q + d), load_all(k, key + d, half), acc[j]);
+            }
+            if (d < hd) {
+                const __m256i m = sd_lanes(hd - d);
+                const __m256 last = load_some(k, key + d, m, hd - d, half);
+                acc[j] = _mm256_fmadd_ps(_mm256_maskload_ps(q + d, m), last, acc[j]);
             }
         }
         const __m128 dots = _mm_mul_ps(sum_each(acc[0], acc[1], acc[2], acc[3]), _mm_set1_ps(scale));
@@ -77,28 +78,61 @@ static float exp_all(float *scores, size_t n, float max)
     return sd_sum(sum);
 }
 
-/* out[d] = sum_p weights[p] * v[p][at + d] / total for `vectors` vectors of d, the last of which has the lanes `last`
- * (`left` elements are left from the first vector on). */
-SD_INLINE void weigh(const int vectors, float *out, const float *weights, float total, const void *v, size_t at,
-                     size_t n, size_t hd, __m256i last, size_t left, const bool half)
+/* out[d] += sum_p weights[p] * v[p][at + d] over n positions, for `vectors` vectors of d, of which `left` elements are
+ * there. */
+SD_INLINE void weigh(const int vectors, float *out, const float *weights, const void *v, size_t at, size_t n, size_t hd,
+                     size_t left, const bool half)
 {
+    const size_t before = (size_t)(vectors - 1) * LANES;
+    const __m256i last = sd_lanes(left - before);
     __m256 acc[CHUNK_VECTORS];
-    for (int j = 0; j < vectors; j++) {
-        acc[j] = _mm256_setzero_ps();
+    for (int j = 0; j < vectors - 1; j++) {
+        acc[j] = _mm256_loadu_ps(out + j * LANES);
     }
+    acc[vectors - 1] = _mm256_maskload_ps(out + before, last);
     for (size_t p = 0; p < n; p++, at += hd) {
         const __m256 w = _mm256_set1_ps(weights[p]);
         for (int j = 0; j < vectors - 1; j++) {
             acc[j] = _mm256_fmadd_ps(w, load_all(v, at + (size_t)j * LANES, half), acc[j]);
         }
-        const size_t before = (size_t)(vectors - 1) * LANES;
         acc[vectors - 1] = _mm256_fmadd_ps(w, load_some(v, at + before, last, left - before, half), acc[vectors - 1]);
     }
-    const __m256 divisor = _mm256_set1_ps(total);
     for (int j = 0; j < vectors - 1; j++) {
-        _mm256_storeu_ps(out + j * LANES, _mm256_div_ps(acc[j], divisor));
+        _mm256_storeu_ps(out + j * LANES, acc[j]);
     }
-    _mm256_maskstore_ps(out + (vectors - 1) * LANES, last, _mm256_div_ps(acc[vectors - 1], divisor));
+    _mm256_maskstore_ps(out + before, last, acc[vectors - 1]);
+}
+
+SD_INLINE void weigh_chunk(size_t vectors, float *out, const float *weights, const void *v, size_t at, size_t n,
+                           size_t hd, size_t left, const bool half)
+{
+    switch (vectors) {
+    case 1: weigh(1, out, weights, v, at, n, hd, left, half); break;
+    case 2: weigh(2, out, weights, v, at, n, hd, left, half); break;
+    case 3: weigh(3, out, weights, v, at, n, hd, left, half); break;
+    case 4: weigh(4, out, weights, v, at, n, hd, left, half); break;
+    case 5: weigh(5, out, weights, v, at, n, hd, left, half); break;
+    case 6: weigh(6, out, weights, v, at, n, hd, left, half); break;
+    case 7: weigh(7, out, weights, v, at, n, hd, left, half); break;
+    default: weigh(8, out, weights, v, at, n, hd, left, half); break;
+    }
+}
+
+/* Heads that one set of registers does not hold are taken in even chunks, over a few positions at a time, so that
+ * memory is still read front to back; in between the sums wait in `out`, which loses nothing. */
+SD_INLINE void weigh_all(float *out, const float *weights, const void *v, size_t n, size_t hd, const bool half)
+{
+    const size_t needed = (hd + LANES - 1) / LANES, chunks = (needed + CHUNK_VECTORS - 1) / CHUNK_VECTORS;
+    const size_t each = (needed + chunks - 1) / chunks;
+    const size_t step = chunks == 1 ? n : half ? 16 : 4; /* measured */
+    memset(out, 0, hd * sizeof *out);
+    for (size_t p = 0; p < n; p += step) {
+        const size_t some = n - p < step ? n - p : step;
+        for (size_t d = 0; d < hd; d += each * LANES) {
+            const size_t left = hd - d, vectors = (left + LANES - 1) / LANES;
+            weigh_chunk(vectors < each ? vectors : each, out + d, weights + p, v, p * hd + d, some, hd, left, half);
+        }
+    }
 }
 
 SD_INLINE void attend(float *out, const float *q, const void *k, const void *v, float *scores, int n, int hd,
@@ -106,22 +140,11 @@ SD_INLINE void attend(float *out, const float *q, const void *k, const void *v, 
 {
     const size_t count = (size_t)n, width = (size_t)hd;
     const float max = dot_all(scores, q, k, count, width, scale, half);
-    const float total = exp_all(scores, count, max);
-    for (size_t d = 0; d < width;) {
-        const size_t left = width - d, needed = (left + LANES - 1) / LANES;
-        const size_t vectors = needed < CHUNK_VECTORS ? needed : CHUNK_VECTORS;
-        const __m256i last = sd_lanes(left - (vectors - 1) * LANES);
-        switch (vectors) {
-        case 1: weigh(1, out + d, scores, total, v, d, count, width, last, left, half); break;
-        case 2: weigh(2, out + d, scores, total, v, d, count, width, last, left, half); break;
-        case 3: weigh(3, out + d, scores, total, v, d, count, width, last, left, half); break;
-        case 4: weigh(4, out + d, scores, total, v, d, count, width, last, left, half); break;
-        case 5: weigh(5, out + d, scores, total, v, d, count, width, last, left, half); break;
-        case 6: weigh(6, out + d, scores, total, v, d, count, width, last, left, half); break;
-        case 7: weigh(7, out + d, scores, total, v, d, count, width, last, left, half); break;
-        default: weigh(8, out + d, scores, total, v, d, count, width, last, left, half); break;
-        }
-        d += vectors * LANES;
+    const __m256 total = _mm256_set1_ps(exp_all(scores, count, max));
+    weigh_all(out, scores, v, count, width, half);
+    for (size_t d = 0; d < width; d += LANES) {
+        const __m256i m = sd_lanes(width - d);
+        _mm256_maskstore_ps(out + d, m, _mm256_div_ps(_mm256_maskload_ps(out + d, m), total));
     }
 }
 

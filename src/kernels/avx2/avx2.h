@@ -21,6 +21,8 @@ void sd_avx2_attention(float *out, const float *q, const float *k, const float *
 void sd_avx2_gemm_q8(const sd_gemm *g, int first_panel, int last_panel);
 void sd_avx2_gemm_q4(const sd_gemm *g, int first_panel, int last_panel);
 void sd_avx2_pack_input_q8(void *dst, const float *x, int k);
+void sd_avx2_quantise_q8(void *panel, int lane, int rows, const float *src, int k);
+void sd_avx2_quantise_q4(void *panel, int lane, int rows, const float *src, int k);
 void sd_avx2_to_f16(uint16_t *dst, const float *src, size_t n);
 void sd_avx2_attention_f16(float *out, const float *q, const uint16_t *k, const uint16_t *v, float *scores, int n,
                            int hd, float scale);

@@ -10,6 +10,8 @@ void sd_kernels_init_avx2(sd_kernels *table)
     table->gemm[SD_W_Q4] = sd_avx2_gemm_q4;
     table->pack_input[SD_W_Q8] = sd_avx2_pack_input_q8;
     table->pack_input[SD_W_Q4] = sd_avx2_pack_input_q8;
+    table->quantise[SD_W_Q8] = sd_avx2_quantise_q8;
+    table->quantise[SD_W_Q4] = sd_avx2_quantise_q4;
     table->to_f16 = sd_avx2_to_f16;
     table->attention_f16 = sd_avx2_attention_f16;
     table->layernorm = sd_avx2_layernorm;

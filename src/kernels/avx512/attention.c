@@ -41,17 +41,17 @@ SD_INLINE float dot_all(float *scores, const float *q, const void *k, size_t n, 
 {
     __m128 max = _mm_set1_ps(-INFINITY);
     for (size_t p = 0; p < n; p += GROUP) {
-        size_t key[GROUP]; /* where it starts */
         __m512 acc[GROUP];
-        for (size_t j = 0; j < GROUP; j++) {
-            key[j] = (p + j < n ? p + j : n - 1) * hd;
+        for (size_t j = 0; j < GROUP; j++) { /* front to back, as the processor fetches ahead */
+            const size_t key = (p + j < n ? p + j : n - 1) * hd;
+            size_t d = 0;
             acc[j] = _mm512_setzero_ps();
-        }
-        for (size_t d = 0; d < hd; d += LANES) {
-            const __mmask16 m = sd_lanes(hd - d);
-            const __m512 qd = _mm512_maskz_loadu_ps(m, q + d);
-            for (size_t j = 0; j < GROUP; j++) {
-                acc[j] = _mm512_fmadd_ps(qd, load_some(k, key[j] + d, m, half), acc[j]);
+            for (; d + LANES <= hd; d += LANES) {
+                acc[j] = _mm512_fmadd_ps(_mm512_loadu_ps(q + d), load_all(k, key + d, half), acc[j]);
+            }
+            if (d < hd) {
+                const __mmask16 m = sd_lanes(hd - d);
+                acc[j] = _mm512_fmadd_ps(_mm512_maskz_loadu_ps(m, q + d), load_some(k, key + d, m, half), acc[j]);
             }
         }
         const __m128 dots = _mm_mul_ps(sum_each(acc[0], acc[1], acc[2], acc[3]), _mm_set1_ps(scale));

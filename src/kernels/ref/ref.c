@@ -8,6 +8,7 @@
 
 #include "src/base/half.h"
 #include "src/kernels/kernels.h"
+#include "src/kernels/ref/ref.h"
 
 /* One row of x times one panel: sums[o] = sum_i x[i] * W[o][i]. */
 static void panel_f32(float sums[SD_PANEL], const float *x, const float *w, int k)
@@ -234,6 +235,7 @@ void sd_kernels_init_ref(sd_kernels *table)
         .name = "ref",
         .gemm = {[SD_W_F32] = gemm, [SD_W_BF16] = gemm, [SD_W_Q8] = gemm, [SD_W_Q4] = gemm},
         .pack_input = {[SD_W_Q8] = pack_input_q8, [SD_W_Q4] = pack_input_q8},
+        .quantise = {[SD_W_Q8] = sd_ref_quantise_q8, [SD_W_Q4] = sd_ref_quantise_q4},
         .layernorm = layernorm,
         .gelu = gelu,
         .gelu_tanh = gelu_tanh,

@@ -197,6 +197,37 @@ static void test_pieces_in_any_order(void **state)
     }
 }
 
+/* From bf16 in memory, at even and odd addresses, in pieces: the same panels as from the f32 of the same values. */
+static void test_bf16_as_it_is(void **state)
+{
+    (void)state;
+    for (size_t s = 0; s < SIZES; s++) {
+        sd_matrix m = new_matrix(SD_W_BF16, sizes[s][0], sizes[s][1]), want = new_matrix(SD_W_BF16, m.n, m.k);
+        const size_t elements = (size_t)m.n * (size_t)m.k, bytes = sd_matrix_bytes(SD_W_BF16, m.n, m.k);
+        float *rows = random_rows(m.n, m.k);
+        char *memory = sd_malloc(elements * sizeof(uint16_t) + 1, 1);
+        assert_non_null(memory);
+        sd_matrix_pack_rows(&want, 0, m.n, rows);
+        for (size_t shift = 0; shift < 2; shift++) {
+            for (size_t i = 0; i < elements; i++) {
+                const uint16_t half = sd_f32_to_bf16(rows[i]);
+                memcpy(memory + shift + i * sizeof half, &half, sizeof half);
+            }
+            memset(m.data, 0, bytes);
+            for (int last = m.n, piece = 67; last > 0; last -= piece, piece -= 13) {
+                piece = piece < 1 ? 1 : piece < last ? piece : last;
+                sd_matrix_pack_rows_bf16(&m, last - piece, piece,
+                                         memory + shift + (size_t)(last - piece) * (size_t)m.k * sizeof(uint16_t));
+            }
+            assert_memory_equal(m.data, want.data, bytes);
+        }
+        sd_free(rows);
+        sd_free(memory);
+        sd_free_aligned(m.data);
+        sd_free_aligned(want.data);
+    }
+}
+
 typedef struct pack_job {
     sd_matrix *m;
     const float *rows;
@@ -305,7 +336,7 @@ int main(void)
     sd_skip_unless_level();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_layout), cmocka_unit_test(test_pieces_in_any_order),
-        cmocka_unit_test(test_panels_on_threads), cmocka_unit_test(test_unpack),
+        cmocka_unit_test(test_panels_on_threads), cmocka_unit_test(test_unpack), cmocka_unit_test(test_bf16_as_it_is),
         cmocka_unit_test(test_values_beyond_f16), cmocka_unit_test(test_bytes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
