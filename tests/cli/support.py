@@ -14,6 +14,7 @@ import contextlib
 import csv
 import json
 import os
+import pty
 import random
 import re
 import shutil
@@ -177,6 +178,13 @@ class Case(unittest.TestCase):
 
     def path(self, *names):
         return os.path.join(self.dir, *names)
+
+    def terminal(self):
+        """The two ends of a new terminal; the test is skipped where there are none, as in a bare chroot."""
+        try:
+            return pty.openpty()
+        except OSError as error:
+            self.skipTest("no terminal: %s" % error)
 
     def good(self, *args, **more):
         """Runs the program; fails the test unless it succeeds."""

@@ -4,7 +4,6 @@
 import json
 import math
 import os
-import pty
 import select
 import subprocess
 import unittest
@@ -380,7 +379,7 @@ class Reports(Case):
 
     def on_terminal(self, *args):
         """Runs with standard error on a terminal; returns standard output and what the terminal showed."""
-        ours, theirs = pty.openpty()
+        ours, theirs = self.terminal()
         try:
             with subprocess.Popen([PROGRAM, *args], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                   stderr=theirs) as p:

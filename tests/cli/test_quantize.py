@@ -4,7 +4,6 @@
 nothing that loads before it is complete."""
 import json
 import os
-import pty
 import resource
 import shutil
 import signal
@@ -102,7 +101,7 @@ class Written(Quantize):
 
     def test_quiet_in_a_pipe_and_a_bar_on_a_terminal(self):
         self.assertEqual(self.quantize().err, b"")
-        ours, theirs = pty.openpty()
+        ours, theirs = self.terminal()
         try:
             done = subprocess.run([PROGRAM, "quantize", TINY, "-o", self.out, "--overwrite"], stdin=subprocess.DEVNULL,
                                   stdout=subprocess.DEVNULL, stderr=theirs, timeout=PATIENCE, check=False)
