@@ -57,7 +57,7 @@ class Resumable(Case):
 
     def interrupt(self, how, at_least, *options):
         """Starts the run and ends it with a signal once it has made `at_least` more rows and a random moment has
-        passed. False if it was done before that."""
+        passed. False if it was done before that: OUT is there, whatever the signal then met."""
         want = len(self.kept()) + at_least
         with started(*self.args, "--output", self.out, "--quiet", *options) as process:
             deadline = time.time() + PATIENCE
@@ -67,7 +67,7 @@ class Resumable(Case):
             time.sleep(self.random.uniform(0, 0.05))
             if process.poll() is None:
                 process.send_signal(how)
-            return process.wait(PATIENCE) != OK
+            return process.wait(PATIENCE) != OK and os.path.exists(self.partial)
 
     def rows_are_a_part(self):
         """What was kept is a subset of the undisturbed run's rows, none twice."""
