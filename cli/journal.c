@@ -87,6 +87,8 @@ static int open_partial(sd_journal *j, sd_error *err)
             return sd_fail_errno(err, "%s: cannot create it to write %s", j->partial, j->path);
         }
         if (flock(fileno(j->stream), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+            fclose(j->stream); /* it is the other's: closing the journal must not take it for an empty one of ours */
+            j->stream = NULL;
             return sd_fail(err, SD_ERR_ARG, "%s: another process is writing it", j->partial);
         }
         struct stat locked, named;

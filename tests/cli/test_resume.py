@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: MIT
 """skipdecode generate --output: killed at any moment and started again, it ends with the bytes of an undisturbed run
 and does no row twice; and it never mixes the rows of two different runs."""
+import fcntl
 import json
 import os
 import random
@@ -294,6 +295,15 @@ class TwoAtOnce(Resumable):
             self.assertEqual(first.wait(PATIENCE), OK)
         self.assertEqual(read(self.out), self.expected)
         self.assertFalse(os.path.exists(self.partial))
+
+    def test_an_empty_file_that_another_process_holds_stays(self):
+        """It has not written its first row yet; who comes second must not remove its file."""
+        self.prepare(3, "--max-tokens", "4")
+        with open(self.partial, "wb") as held:
+            fcntl.flock(held, fcntl.LOCK_EX)
+            self.refused(USAGE, *self.args, "--output", self.out, "--quiet", says="another process is writing it")
+            self.assertTrue(os.path.samestat(os.fstat(held.fileno()), os.stat(self.partial)))
+        self.finish()
 
     def test_many_at_once(self):
         """Whatever the order, one of them writes the file, and nobody writes anything else."""
