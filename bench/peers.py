@@ -5,11 +5,12 @@
     python3 -m venv /tmp/peers && /tmp/peers/bin/pip install -r bench/requirements.txt
     /tmp/peers/bin/python bench/peers.py --program build/skipdecode --shape opt-1.3b --plot /tmp/peers.png
 
-llama-cpp-python is built from source, for this CPU. The models have random weights (bench/peers_models.py) and stay in --work.
-For each weight type all engines that have it are loaded, and take turns, one running at a time: in every repetition each
-measures each batch once, in an order that turns round from one repetition to the next, between two probes of the read
-bandwidth. Ratios, ours over the peer's, are formed within a repetition; tables hold medians. Ours at 4 bits has a head of 4
-bits too, as the GGUF. A peer that is missing or fails is named under the table. Exit status 1: ours did not run.
+llama-cpp-python is built from source, for this CPU. The models have random weights (bench/peers_models.py) and stay
+in --work. For each weight type all engines that have it are loaded, and take turns, one running at a time: in every
+repetition each measures each batch once, in an order that turns round from one repetition to the next, between two
+probes of the read bandwidth. Ratios, ours over the peer's, are formed within a repetition; tables hold medians. Ours
+at 4 bits has a head of 4 bits too, as the GGUF. A peer that is missing or fails is named under the table.
+Interrupted, it reports what there is. Exit status 1: ours did not run, or it was interrupted.
 """
 
 import argparse
@@ -18,6 +19,7 @@ import json
 import os
 import platform
 import select
+import signal
 import statistics
 import subprocess
 import sys
@@ -57,10 +59,12 @@ class Peer:
 
     def __init__(self, name, weights, path, args):
         self.name, self.weights, self.log = name, weights, tempfile.TemporaryFile()
-        settings = {"engine": name, "weights": weights, "path": path, "threads": args.threads, "vocab": peers_models.VOCAB}
+        settings = {"engine": name, "weights": weights, "path": path, "threads": args.threads,
+                    "vocab": peers_models.VOCAB}
         env = dict(os.environ, OMP_NUM_THREADS=str(args.threads), TOKENIZERS_PARALLELISM="false", HF_HUB_OFFLINE="1")
-        self.process = subprocess.Popen([sys.executable, os.path.join(HERE, "peers_engines.py"), json.dumps(settings)],
-                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log, text=True, env=env)
+        command = [sys.executable, os.path.join(HERE, "peers_engines.py"), json.dumps(settings)]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log,
+                                        text=True, env=env)
         self.info = self.answer()
 
     def answer(self):
@@ -70,7 +74,8 @@ class Peer:
             self.process.kill()
             self.log.seek(0)
             last = self.log.read().decode(errors="replace").strip().splitlines()[-1:]
-            raise RuntimeError(f"no answer in {TIMEOUT} s" if not ready else f"ended with {self.process.wait()}: {last}")
+            status = self.process.wait()
+            raise RuntimeError(f"ended with {status}: {last}" if ready else f"no answer in {TIMEOUT} s")
         value = json.loads(line)
         if "error" in value:
             raise RuntimeError(value["error"])
@@ -104,8 +109,8 @@ class Ours:
         a = self.args
         speedups = a.speedups if gen > 1 else "1"
         command = [a.program, "bench", self.path, "--weights", self.weights, "--head", self.weights, "--threads",
-                   str(a.threads), "--batch", str(batch), "--prompt", str(prompt), "--gen", str(max(gen, 2)), "--repeat", "1",
-                   "--speedups", speedups, "--measure", a.measure, "--json"]
+                   str(a.threads), "--batch", str(batch), "--prompt", str(prompt), "--gen", str(max(gen, 2)),
+                   "--repeat", "1", "--speedups", speedups, "--measure", a.measure, "--json"]
         done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT)
         if done.returncode:
             raise RuntimeError(f"{' '.join(command)}: exit {done.returncode}: {done.stderr.strip()}")
@@ -150,12 +155,13 @@ def model_paths(args):
         return peers_models.made(base + "-ct2", lambda part: peers_models.write_ctranslate2(opt(), part))
 
     def gguf(weights):
-        return peers_models.made(f"{base}-{weights}.gguf", lambda part: peers_models.write_gguf(args.shape, weights, part))
+        return peers_models.made(f"{base}-{weights}.gguf",
+                                 lambda part: peers_models.write_gguf(args.shape, weights, part))
 
     def packed(weights):
         def quantize(part):
-            subprocess.run([args.program, "quantize", opt(), "-o", part, "--weights", weights, "--head", weights, "--quiet"],
-                           check=True)
+            subprocess.run([args.program, "quantize", opt(), "-o", part, "--weights", weights, "--head", weights,
+                            "--quiet"], check=True)
         return peers_models.made(f"{base}-ours-{weights}", quantize)
 
     paths = {}
@@ -226,8 +232,8 @@ def show(value, form="{:.2f}x"):
 
 
 def print_table(rows):
-    print("| weights | test | engine | decode tok/s (min-max) | ours over it | ours at 5x over it | prefill tok/s (min-max) "
-          "| ours over it | probe GB/s |")
+    print("| weights | test | engine | decode tok/s (min-max) | ours over it | ours at 5x over it "
+          "| prefill tok/s (min-max) | ours over it | probe GB/s |")
     print("|---|---|---|---|---|---|---|---|---|")
     for r in rows:
         cells = []
@@ -279,7 +285,8 @@ def arguments():
     p.add_argument("--measure", default="wall", choices=("wall", "layers"), help="what a target means")
     p.add_argument("--repeat", type=int, default=5)
     p.add_argument("--threads", type=int, default=2)
-    p.add_argument("--work", default=os.path.join(tempfile.gettempdir(), "skipdecode-peers"), help="where models are kept")
+    p.add_argument("--work", default=os.path.join(tempfile.gettempdir(), "skipdecode-peers"),
+                   help="where models are kept, 20 GB of them for opt-1.3b; default %(default)s")
     p.add_argument("--plot", metavar="FILE.png")
     p.add_argument("--json", action="store_true", help="one JSON object a row instead of Markdown")
     args = p.parse_args()
@@ -305,16 +312,31 @@ def main():
     paths, probe, failures, samples, versions = model_paths(args), Probe(args.threads), [], {}, {}
     tests = [(b, args.prompt, args.gen) for b in args.batch] + ([(1, args.prefill, 1)] if args.prefill else [])
     load = os.getloadavg()[0]
+    interrupted = False
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     for weights in args.weights:
         say(f"{weights}:")
-        engines = start_engines(weights, paths, args, failures)
-        versions |= {(e.name, weights): e.info for e in engines}
+        engines = []
         try:
+            engines = start_engines(weights, paths, args, failures)
+            versions |= {(e.name, weights): e.info for e in engines}
             measure(weights, engines, tests, args, probe, failures, samples)
+        except KeyboardInterrupt:
+            interrupted = True
+            failures.append(("all", weights, "what is not in the table", "interrupted"))
+            break
         finally:
             for engine in engines:
                 engine.close()
     rows = records(samples)
+    report(rows, versions, failures, args, load)
+    if args.plot and rows:
+        plot(rows, args.plot, args)
+    ran = OURS not in args.engines or any(r["engine"] == OURS for r in rows)
+    return 0 if ran and not interrupted else 1
+
+
+def report(rows, versions, failures, args, load):
     if args.json:
         for row in rows:
             print(json.dumps(row | versions.get((row["engine"].split(" ")[0], row["weights"]), {}) | {
@@ -322,17 +344,15 @@ def main():
         for name, weights, what, why in failures:
             print(json.dumps({"engine": name, "weights": weights, "failed": what, "why": why}))
     else:
-        print(f"{args.shape}, random weights, {args.threads} threads, medians of {args.repeat}, targets by {args.measure}; "
-              f"load of the machine at the start {load:.1f}, {platform.machine()}, {os.cpu_count()} CPUs\n")
+        print(f"{args.shape}, random weights, {args.threads} threads, medians of {args.repeat}, targets by "
+              f"{args.measure}; load of the machine at the start {load:.1f}, {platform.machine()}, "
+              f"{os.cpu_count()} CPUs\n")
         print_table(rows)
         print()
         for (name, weights), info in versions.items():
             print(f"- {name}, {weights}: {info['version']}; {info['settings']}")
         for name, weights, what, why in failures:
             print(f"- NOT MEASURED: {name}, {weights}, {what}: {why}")
-    if args.plot and rows:
-        plot(rows, args.plot, args)
-    return 0 if OURS not in args.engines or any(r["engine"] == OURS for r in rows) else 1
 
 
 if __name__ == "__main__":

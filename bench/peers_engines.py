@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
 """The other engines of bench/peers.py, one class each, and the worker process that runs one of them.
 
-A worker reads one JSON command a line and answers with one JSON line, so that the parent decides who runs when. Every engine
-is asked for the same: `batch` prompts of `prompt` random ids, then `gen` tokens of each; the first comes out of the prefill,
-so that a decode is gen - 1 steps. Tokens are given, not sampled, where the engine's interface allows it.
+A worker reads one JSON command a line and answers with one JSON line, so that the parent decides who runs when. Every
+engine is asked for the same: `batch` prompts of `prompt` random ids, then `gen` tokens of each; the first comes out of
+the prefill, so that a decode is gen - 1 steps. Tokens are given, not sampled, where the engine's interface allows it.
 """
 
 import ctypes
@@ -128,8 +128,15 @@ class LlamaCpp:
         self.contexts = {}
         features = llama_cpp.llama_print_system_info().decode().split(" | ")
         on = [f.split(":")[-1].split("=")[0].strip() for f in features if f.strip().endswith("= 1")]
-        self.info = {"version": f"llama.cpp of llama-cpp-python {llama_cpp.__version__}",
-                     "settings": "flash attention, f16 KV, n_ubatch 512, a KV stream for each sequence; " + " ".join(on)}
+        try:
+            ggml = ctypes.CDLL(os.path.join(os.path.dirname(llama_cpp.__file__), "lib", "libggml-base.so"))
+            ggml.ggml_version.restype = ctypes.c_char_p
+            ggml = ggml.ggml_version().decode()
+        except (OSError, AttributeError):
+            ggml = "of unknown version"
+        self.info = {"version": f"llama.cpp of llama-cpp-python {llama_cpp.__version__}, ggml {ggml}",
+                     "settings": "flash attention, f16 KV, n_ubatch 512, a KV stream for each sequence; "
+                                 + " ".join(on)}
 
     def context(self, batch, each):
         """One a (batch, length), kept: making it is not part of a run."""

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: MIT
 """The random models of bench/peers.py: an OPT checkpoint, its CTranslate2 form, and a Llama of the same size in GGUF.
 
-One layer's random numbers serve for all layers: each has its own bytes in the file and in memory, and speed does not depend
-on what they are. CTranslate2 keeps equal tensors once, which would make its model smaller than it claims to be; so each
-layer of the checkpoint is the first one with its rows moved round. Files are made once and kept.
+One layer's random numbers serve for all layers: each has its own bytes in the file and in memory, and speed does not
+depend on what they are. CTranslate2 keeps equal tensors once, and that would make its model smaller than it claims to
+be; so each layer of the checkpoint is the first one with its rows moved round. Files are made once and kept.
 """
 
 import json
 import os
 import shutil
 
-SHAPES = {  # layers, hidden size, heads, FFN; of the Llama: FFN with three matrices, so that a layer has the same weights
+SHAPES = {  # layers, hidden size, heads, FFN; FFN of the Llama, which has three matrices of it instead of two
     "opt-125m": (12, 768, 12, 3072, 2048),
     "opt-1.3b": (24, 2048, 32, 8192, 5504),
     "opt-2.7b": (32, 2560, 32, 10240, 6848),
@@ -34,10 +34,12 @@ def made(path, make):
 
 def opt_config(shape):
     layers, hidden, heads, ffn, _ = SHAPES[shape]
-    return {"architectures": ["OPTForCausalLM"], "model_type": "opt", "activation_function": "relu", "dtype": "bfloat16",
-            "num_hidden_layers": layers, "hidden_size": hidden, "word_embed_proj_dim": hidden, "ffn_dim": ffn,
-            "num_attention_heads": heads, "vocab_size": VOCAB, "max_position_embeddings": POSITIONS, "enable_bias": True,
-            "do_layer_norm_before": True, "layer_norm_elementwise_affine": True, "tie_word_embeddings": True,
+    return {"architectures": ["OPTForCausalLM"], "model_type": "opt", "activation_function": "relu",
+            "dtype": "bfloat16", "num_hidden_layers": layers, "hidden_size": hidden, "word_embed_proj_dim": hidden,
+            "ffn_dim": ffn,
+            "num_attention_heads": heads, "vocab_size": VOCAB, "max_position_embeddings": POSITIONS,
+            "enable_bias": True, "do_layer_norm_before": True, "layer_norm_elementwise_affine": True,
+            "tie_word_embeddings": True,
             "bos_token_id": 2, "eos_token_id": 2, "pad_token_id": 1, "dropout": 0.0, "attention_dropout": 0.0,
             "_remove_final_layer_norm": False}
 
@@ -79,7 +81,7 @@ def write_opt(shape, path):
 
 
 def write_ctranslate2(source, path):
-    """Kept in 32 bits or, where it has it, bfloat16's 16; a compute type is made of it at load."""
+    """Kept in 16 bits; the compute type is made of them at load."""
     import ctranslate2
     ctranslate2.converters.TransformersConverter(source).convert(path, quantization="bfloat16")
 
