@@ -64,8 +64,9 @@ static void run_rows(sd_rows_job *job)
 static void pack_row(const sd_rows_job *job, int row, int worker)
 {
     (void)worker;
-    job->model->kernels->pack_input[job->type](job->scratch->packed + (size_t)row * job->scratch->packed_bytes,
-                                               job->src + (size_t)row * (size_t)job->width, job->width);
+    const size_t width = (size_t)job->width, stride = sd_packed_stride(job->type, job->width);
+    job->model->kernels->pack_input[job->type](job->scratch->packed + (size_t)row * stride,
+                                               job->src + (size_t)row * width, job->width);
 }
 
 static void run_gemm(const sd_model *m, const sd_scratch *w, sd_gemm *g)
@@ -75,9 +76,9 @@ static void run_gemm(const sd_model *m, const sd_scratch *w, sd_gemm *g)
         run_rows(&(sd_rows_job){.model = m, .scratch = w, .src = g->x, .rows = g->rows, .width = g->w->k, .type = type,
                                 .row = pack_row});
         g->packed_x = w->packed;
-        g->packed_stride = w->packed_bytes;
+        g->packed_stride = sd_packed_stride(type, g->w->k);
     }
-    sd_gemm_job job = {.gemm = g, .kernel = m->kernels->gemm[g->w->type], .panels = sd_matrix_panels(g->w->n)};
+    sd_gemm_job job = {.gemm = g, .kernel = m->kernels->gemm[type], .panels = sd_matrix_panels(g->w->n)};
     int64_t per_panel = (int64_t)g->rows * g->w->k * SD_PANEL;
     if (sd_pool_size(m->pool) == 1 || per_panel * job.panels <= SERIAL_WORK) {
         job.kernel(g, 0, job.panels);

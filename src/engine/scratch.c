@@ -19,7 +19,7 @@ void sd_scratch_clear(sd_scratch *w)
     *w = (sd_scratch){0};
 }
 
-/* The widest packed input of any product. */
+/* Of a row: the widest packed input of any product. */
 static size_t packed_bytes(const sd_model *model)
 {
     const sd_config *c = &model->config;
@@ -28,7 +28,7 @@ static size_t packed_bytes(const sd_model *model)
     size_t most = 0;
     for (size_t i = 0; i < 6; i++) {
         const sd_wtype type = types[i % 2];
-        const size_t bytes = model->kernels->pack_input[type] ? sd_input_bytes(type, widths[i / 2]) : 0;
+        const size_t bytes = model->kernels->pack_input[type] ? sd_packed_stride(type, widths[i / 2]) : 0;
         most = bytes > most ? bytes : most;
     }
     return most;
@@ -57,10 +57,10 @@ static int allocate(sd_scratch *w, const sd_model *model, sd_error *err)
         ok = ok && *floats[i].array;
         bytes += n * sizeof(float);
     }
-    w->packed_bytes = packed_bytes(model);
-    w->packed = sd_malloc_aligned(tokens > outputs ? tokens : outputs, w->packed_bytes);
+    const size_t packed_rows = tokens > outputs ? tokens : outputs, packed_row = packed_bytes(model);
+    w->packed = sd_malloc_aligned(packed_rows, packed_row);
     ok = ok && w->packed;
-    w->bytes = bytes + (tokens > outputs ? tokens : outputs) * w->packed_bytes;
+    w->bytes = bytes + packed_rows * packed_row;
     size_t pieces = (size_t)w->pieces;
     w->piece = sd_malloc(pieces, sizeof *w->piece);
     w->output_of = sd_malloc(pieces, sizeof *w->output_of);

@@ -43,8 +43,7 @@ typedef struct sd_scratch {
     float *logits;  /* [outputs, vocab] */
     float *scores;  /* [workers, max_positions] */
     size_t bytes;   /* of all arrays of activations */
-    char *packed;   /* [tokens] the inputs of a product in the form of its weights, packed_bytes apart */
-    size_t packed_bytes;
+    char *packed;   /* [tokens] the inputs of a product in the form of its weights, sd_packed_stride apart */
     sd_piece *piece;   /* [pieces] */
     int *bucket;       /* [n_layers + 2] counting sort by budget */
     int *token_id, *token_pos; /* [tokens] */
@@ -60,6 +59,10 @@ struct sd_session {
     size_t kv_bytes;
     uint64_t pass;
 };
+
+/* Bytes from one packed row to the next: an odd number of cache lines, so that the same inputs of many rows do not fall
+ * into the same few sets of the first-level cache. */
+static inline size_t sd_packed_stride(sd_wtype type, int k) { return sd_input_bytes(type, k) | 64; }
 
 sd_kv_shape sd_model_kv_shape(const sd_model *model);
 
