@@ -85,8 +85,8 @@ enum { PART_BYTES = 16 << 10 };
 static int max_int(int a, int b) { return a > b ? a : b; }
 
 /* All the row tiles of one slice. */
-static void multiply_part(sd_gemm_part part, float (*sums)[SD_PANEL], int rows, size_t slice_bytes,
-                          int steps, sd_gemm_packed_tile tile)
+static void multiply_part(sd_gemm_part part, float (*sums)[SD_PANEL], int rows, size_t slice_bytes, int steps,
+                          sd_gemm_packed_tile tile)
 {
     const int tiles = (rows + SD_GEMM_PACKED_ROWS - 1) / SD_GEMM_PACKED_ROWS;
     const int small = rows / tiles, larger = rows % tiles;
@@ -97,13 +97,9 @@ static void multiply_part(sd_gemm_part part, float (*sums)[SD_PANEL], int rows, 
         part.rows = small + (t < larger);
         part.sums = sums[r];
         part.x = x + (size_t)r * part.x_stride;
-        part.fetch_lines = (lines + tiles * steps - 1) / (tiles * steps);
-        const size_t share = (size_t)(part.fetch_lines * steps * part.blocks) * 64 * (size_t)t;
-        part.fetch = (sd_gemm_fetch){
-            .next = w + (tiles > 1 ? slice_bytes + share : STREAM_AHEAD),
-            .spread = 64,
-            .far = tiles > 1,
-        };
+        part.far_lines = tiles > 1 ? (lines + tiles * steps - 1) / (tiles * steps) : 0;
+        const size_t share = (size_t)(part.far_lines * steps * part.blocks) * 64 * (size_t)t;
+        part.next = w + (tiles > 1 ? slice_bytes + share : STREAM_AHEAD);
         tile(&part);
         r += part.rows;
     }

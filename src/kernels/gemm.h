@@ -46,10 +46,24 @@ typedef struct sd_gemm_part {
     int k;           /* inputs of a whole row */
     int first, blocks;
     const void *w;   /* the part's blocks of the panel */
-    /* Near: the lines of the panel that follow, as many as are used. Far: fetch_lines lines at each step of a block. */
-    sd_gemm_fetch fetch;
-    int fetch_lines;
+    const char *next; /* memory that will be wanted next */
+    int far_lines;    /* of the next slice, at each step of a block; 0: a panel is streamed, and what follows is next */
 } sd_gemm_part;
+
+/* Next to the loads of `near` lines. Into the second-level cache: into the first, fetches get in the way of the loads
+ * (docs/SPEED.md). Where a panel is streamed only every second line, since its neighbour comes along. */
+static inline __attribute__((always_inline)) void sd_gemm_fetch_next(const char **next, const int near, int far_lines)
+{
+    if (far_lines == 0) {
+        for (int j = 0; j < near; j += 2, *next += 128) {
+            __builtin_prefetch(*next, 0, 2);
+        }
+    } else {
+        for (int j = 0; j < far_lines; j++, *next += 64) {
+            __builtin_prefetch(*next, 0, 2);
+        }
+    }
+}
 
 typedef void (*sd_gemm_packed_tile)(const sd_gemm_part *part);
 

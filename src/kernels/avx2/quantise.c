@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
  * From weights to blocks, eight outputs side by side: each lane does what plain C does, in the same order and the same
- * precision, so that the bytes are the same. Divisions, of which there are eight a weight in q4, are most of the time;
- * they have the same throughput a weight in registers twice as wide, so that this serves the levels above too. */
+ * precision, so that the bytes are the same. The levels above use it too; a wider version was not tried. */
 #include <math.h>
+#include <stdbool.h>
 #include <string.h>
 
 #include "src/kernels/avx2/avx2.h"
@@ -161,7 +161,8 @@ static void block_q4(sd_q4_block *to, int lane, const tall *b)
 
 static int inputs_of(int k, int block) { return k - block * SD_BLOCK < SD_BLOCK ? k - block * SD_BLOCK : SD_BLOCK; }
 
-void sd_avx2_quantise_q8(void *panel, int lane, int rows, const float *src, int k)
+/* Eight rows at a time, and returns how many it did; what is left over is plain C's. */
+SD_INLINE int quantise_tall(const bool nibbles, void *panel, int lane, int rows, const float *src, int k)
 {
     const size_t stride = (size_t)k;
     int r = 0;
@@ -169,22 +170,24 @@ void sd_avx2_quantise_q8(void *panel, int lane, int rows, const float *src, int 
         for (int b = 0; b < sd_blocks(k); b++) {
             tall block;
             load_tall(&block, src + b * SD_BLOCK, stride, inputs_of(k, b));
-            block_q8((sd_q8_block *)panel + b, lane + r, &block);
+            if (nibbles) {
+                block_q4((sd_q4_block *)panel + b, lane + r, &block);
+            } else {
+                block_q8((sd_q8_block *)panel + b, lane + r, &block);
+            }
         }
     }
-    sd_ref_quantise_q8(panel, lane + r, rows - r, src, k);
+    return r;
+}
+
+void sd_avx2_quantise_q8(void *panel, int lane, int rows, const float *src, int k)
+{
+    const int done = quantise_tall(false, panel, lane, rows, src, k);
+    sd_ref_quantise_q8(panel, lane + done, rows - done, src + (size_t)done * (size_t)k, k);
 }
 
 void sd_avx2_quantise_q4(void *panel, int lane, int rows, const float *src, int k)
 {
-    const size_t stride = (size_t)k;
-    int r = 0;
-    for (; r + LANES <= rows; r += LANES, src += LANES * stride) {
-        for (int b = 0; b < sd_blocks(k); b++) {
-            tall block;
-            load_tall(&block, src + b * SD_BLOCK, stride, inputs_of(k, b));
-            block_q4((sd_q4_block *)panel + b, lane + r, &block);
-        }
-    }
-    sd_ref_quantise_q4(panel, lane + r, rows - r, src, k);
+    const int done = quantise_tall(true, panel, lane, rows, src, k);
+    sd_ref_quantise_q4(panel, lane + done, rows - done, src + (size_t)done * (size_t)k, k);
 }

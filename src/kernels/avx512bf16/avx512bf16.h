@@ -4,13 +4,9 @@
 #ifndef SD_KERNELS_AVX512BF16_H
 #define SD_KERNELS_AVX512BF16_H
 
-#include <immintrin.h>
 #include <string.h>
 
-#include "src/kernels/kernels.h"
-
-/* Loops over a row count known at compile time become straight code. */
-#define SD_INLINE static inline __attribute__((always_inline))
+#include "src/kernels/avx512/avx512.h"
 
 void sd_avx512bf16_gemm_bf16(const sd_gemm *g, int first_panel, int last_panel);
 void sd_avx512bf16_pack_input(void *dst, const float *x, int k);

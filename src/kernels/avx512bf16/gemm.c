@@ -23,27 +23,11 @@ SD_INLINE void add_pair(__m512 acc[][VECTORS], const int rows, const sd_gemm_par
     }
 }
 
-/* Next to the loads: near, the lines that come a little later; far, a share of the next slice. Into the second-level
- * cache, and near only every second line: its neighbour comes along. Into the first-level cache it costs more than it
- * brings (docs/SPEED.md). */
-SD_INLINE void fetch_some(sd_gemm_fetch *fetch, const int near, const int far)
-{
-    if (!fetch->far) {
-        for (int j = 0; j < near; j += 2, fetch->next += 128) {
-            _mm_prefetch(fetch->next, _MM_HINT_T1);
-        }
-    } else {
-        for (int j = 0; j < far; j++, fetch->next += 64) {
-            _mm_prefetch(fetch->next, _MM_HINT_T1);
-        }
-    }
-}
-
 SD_INLINE void tile_bf16(const sd_gemm_part *p, const int rows)
 {
     __m512 acc[SD_GEMM_PACKED_ROWS][VECTORS];
     const char *w = p->w;
-    sd_gemm_fetch fetch = p->fetch;
+    const char *next = p->next;
     for (int r = 0; r < rows; r++) {
         for (int j = 0; j < VECTORS; j++) {
             acc[r][j] = _mm512_load_ps(p->sums + r * SD_PANEL + j * LANES);
@@ -54,7 +38,7 @@ SD_INLINE void tile_bf16(const sd_gemm_part *p, const int rows)
     int i = first;
     for (; i + PAIRS <= last; i += PAIRS) {
         for (int n = 0; n < PAIRS; n++, w += COLUMN_BYTES) {
-            fetch_some(&fetch, VECTORS, p->fetch_lines);
+            sd_gemm_fetch_next(&next, VECTORS, p->far_lines);
             add_pair(acc, rows, p, (size_t)(i + n) * 4, w);
         }
     }
@@ -88,7 +72,7 @@ void sd_avx512bf16_pack_input(void *dst, const float *x, int k)
     uint16_t *to = dst;
     const size_t n = (size_t)k;
     for (size_t i = 0; i < n; i += LANES) {
-        const __mmask16 m = (__mmask16)(n - i >= LANES ? 0xFFFFu : (1u << (n - i)) - 1u);
+        const __mmask16 m = sd_lanes(n - i);
         const __m256bh half = _mm512_cvtneps_pbh(_mm512_maskz_loadu_ps(m, x + i));
         _mm256_mask_storeu_epi16(to + i, m, (__m256i)half);
     }

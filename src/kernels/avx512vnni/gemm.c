@@ -88,19 +88,11 @@ SD_INLINE void finish_block(float *sums, __m512i acc[][VECTORS], const int rows,
     }
 }
 
-/* Next to the loads: near, the lines that come a little later; far, a share of the next slice. Into the second-level
- * cache, and near only every second line: its neighbour comes along. Into the first-level cache it costs more than it
- * brings (docs/SPEED.md). */
-SD_INLINE void fetch_some(sd_gemm_fetch *fetch, const int near, const int far)
+/* Two lines of a block are scales; the shares of the next slice count them already. */
+SD_INLINE void fetch_scales(const char **next, int far_lines)
 {
-    if (!fetch->far) {
-        for (int j = 0; j < near; j += 2, fetch->next += 128) {
-            _mm_prefetch(fetch->next, _MM_HINT_T1);
-        }
-    } else {
-        for (int j = 0; j < far; j++, fetch->next += 64) {
-            _mm_prefetch(fetch->next, _MM_HINT_T1);
-        }
+    if (far_lines == 0) {
+        sd_gemm_fetch_next(next, 2, 0);
     }
 }
 
@@ -108,13 +100,13 @@ SD_INLINE void tile_q8(const sd_gemm_part *p, const int rows)
 {
     const sd_q8_block *w = p->w;
     rows_at x = find_rows(p, rows);
-    sd_gemm_fetch fetch = p->fetch;
+    const char *next = p->next;
     for (int b = 0; b < p->blocks; b++, w++, next_block(&x)) {
         __m512i acc[SD_GEMM_PACKED_ROWS][VECTORS], four[VECTORS];
         start_block(acc, rows, &x, 128);
-        fetch_some(&fetch, 2, 0); /* the scales */
+        fetch_scales(&next, p->far_lines);
         for (int i = 0; i < SD_BLOCK / 4; i++) {
-            fetch_some(&fetch, VECTORS, p->fetch_lines);
+            sd_gemm_fetch_next(&next, VECTORS, p->far_lines);
             for (int j = 0; j < VECTORS; j++) {
                 four[j] = _mm512_loadu_si512(w->q[i][j * LANES]);
             }
@@ -129,13 +121,13 @@ SD_INLINE void tile_q4(const sd_gemm_part *p, const int rows)
     const sd_q4_block *w = p->w;
     rows_at x = find_rows(p, rows);
     const __m512i low = _mm512_set1_epi8(15);
-    sd_gemm_fetch fetch = p->fetch;
+    const char *next = p->next;
     for (int b = 0; b < p->blocks; b++, w++, next_block(&x)) {
         __m512i acc[SD_GEMM_PACKED_ROWS][VECTORS], eight[VECTORS], four[VECTORS];
         start_block(acc, rows, &x, 8);
-        fetch_some(&fetch, 2, 0);
+        fetch_scales(&next, p->far_lines);
         for (int i = 0; i < SD_BLOCK / 8; i++) {
-            fetch_some(&fetch, VECTORS, p->fetch_lines);
+            sd_gemm_fetch_next(&next, VECTORS, p->far_lines);
             for (int j = 0; j < VECTORS; j++) {
                 eight[j] = _mm512_loadu_si512(w->q[i][j * LANES]);
                 four[j] = _mm512_and_si512(eight[j], low);

@@ -157,14 +157,21 @@ static void gelu_tanh(float *x, size_t n)
     }
 }
 
-static void attention(float *out, const float *q, const float *k, const float *v, float *scores, int n, int hd,
-                      float scale)
+static double element(const void *cache, bool half, int position, int hd, int d)
+{
+    const size_t at = (size_t)position * (size_t)hd + (size_t)d;
+    return (double)(half ? sd_f16_to_f32(((const uint16_t *)cache)[at]) : ((const float *)cache)[at]);
+}
+
+/* half: keys and values are f16, else f32. */
+static void attend(float *out, const float *q, const void *k, const void *v, bool half, float *scores, int n, int hd,
+                   float scale)
 {
     float max = -INFINITY;
     for (int p = 0; p < n; p++) {
         double dot = 0;
         for (int d = 0; d < hd; d++) {
-            dot += (double)q[d] * (double)k[(size_t)p * (size_t)hd + (size_t)d];
+            dot += (double)q[d] * element(k, half, p, hd, d);
         }
         scores[p] = (float)dot * scale;
         max = scores[p] > max ? scores[p] : max;
@@ -178,37 +185,22 @@ static void attention(float *out, const float *q, const float *k, const float *v
     for (int d = 0; d < hd; d++) {
         double total = 0;
         for (int p = 0; p < n; p++) {
-            total += (double)scores[p] * (double)v[(size_t)p * (size_t)hd + (size_t)d];
+            total += (double)scores[p] * element(v, half, p, hd, d);
         }
         out[d] = (float)(total / sum);
     }
 }
 
+static void attention(float *out, const float *q, const float *k, const float *v, float *scores, int n, int hd,
+                      float scale)
+{
+    attend(out, q, k, v, false, scores, n, hd, scale);
+}
+
 static void attention_f16(float *out, const float *q, const uint16_t *k, const uint16_t *v, float *scores, int n,
                           int hd, float scale)
 {
-    double sum = 0;
-    float max = -INFINITY;
-    for (int p = 0; p < n; p++) {
-        double dot = 0;
-        for (int d = 0; d < hd; d++) {
-            dot += (double)q[d] * (double)sd_f16_to_f32(k[(size_t)p * (size_t)hd + (size_t)d]);
-        }
-        scores[p] = (float)dot * scale;
-        max = scores[p] > max ? scores[p] : max;
-    }
-    for (int p = 0; p < n; p++) {
-        const double e = exp((double)scores[p] - (double)max);
-        scores[p] = (float)e;
-        sum += e;
-    }
-    for (int d = 0; d < hd; d++) {
-        double total = 0;
-        for (int p = 0; p < n; p++) {
-            total += (double)scores[p] * (double)sd_f16_to_f32(v[(size_t)p * (size_t)hd + (size_t)d]);
-        }
-        out[d] = (float)(total / sum);
-    }
+    attend(out, q, k, v, true, scores, n, hd, scale);
 }
 
 static void to_f16(uint16_t *dst, const float *src, size_t n)
