@@ -3,7 +3,6 @@
  * skipdecode bench: arguments, the model, and the order of the work. */
 #include "cli/bench.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,43 +20,12 @@ enum { DEFAULT_TOKENS = 128, DEFAULT_REPEAT = 5, QUICK_TOKENS = 32, QUICK_REPEAT
 
 /* ---- lists ---- */
 
-/* "1,8,32" -> values, each at least 1 and none twice. Whole numbers where `whole`. */
-static int parse_list(const char *option, const char *text, bool whole, double most, double *values, int *n,
-                      sd_error *err)
-{
-    *n = 0;
-    for (const char *item = text;;) {
-        char *end;
-        errno = 0;
-        const double value = strtod(item, &end);
-        const bool ended = *end == '\0' || *end == ',';
-        if (end == item || errno != 0 || !ended || !(value >= 1 && value <= most) || (whole && value != floor(value))) {
-            return sd_fail(err, SD_ERR_ARG, "--%s: value %d, \"%.*s\"; expected %s of 1 .. %g, separated by commas",
-                           option, *n + 1, (int)strcspn(item, ","), item, whole ? "whole numbers" : "numbers", most);
-        }
-        for (int i = 0; i < *n; i++) {
-            if (values[i] == value) {
-                return sd_fail(err, SD_ERR_ARG, "--%s: %g comes twice; expected different values", option, value);
-            }
-        }
-        if (*n == SD_BENCH_LIST) {
-            return sd_fail(err, SD_ERR_ARG, "--%s: more than %d values; expected at most that many", option,
-                           SD_BENCH_LIST);
-        }
-        values[(*n)++] = value;
-        if (*end == '\0') {
-            return SD_OK;
-        }
-        item = end + 1;
-    }
-}
-
 /* Full depth is what the others are compared with: it comes first, given or not. */
 static int parse_targets(sd_bench *bench, const char *text, sd_error *err)
 {
     double given[SD_BENCH_LIST];
     int n;
-    int rc = parse_list("speedups", text, false, 1000, given, &n, err);
+    int rc = sd_parse_list("speedups", text, false, 1000, SD_BENCH_LIST, given, &n, err);
     bench->targets[0] = 1;
     bench->n_targets = 1;
     for (int i = 0; rc == SD_OK && i < n; i++) {
@@ -75,7 +43,7 @@ static int parse_targets(sd_bench *bench, const char *text, sd_error *err)
 static int parse_batches(sd_bench *bench, const char *text, sd_error *err)
 {
     double given[SD_BENCH_LIST];
-    int rc = parse_list("batch", text, true, SD_BENCH_BATCH, given, &bench->n_batches, err);
+    int rc = sd_parse_list("batch", text, true, SD_BENCH_BATCH, SD_BENCH_LIST, given, &bench->n_batches, err);
     for (int i = 0; rc == SD_OK && i < bench->n_batches; i++) {
         bench->batches[i] = (int)given[i];
     }

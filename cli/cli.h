@@ -79,6 +79,8 @@ int sd_verb_tokenize(int argc, char **argv);
 int sd_verb_info(int argc, char **argv);
 int sd_verb_bench(int argc, char **argv);
 int sd_verb_quantize(int argc, char **argv);
+int sd_verb_score(int argc, char **argv);
+int sd_verb_eval(int argc, char **argv);
 
 /* ---- what several verbs share ---- */
 
@@ -128,5 +130,10 @@ int sd_schedule_flags_resolve(const sd_schedule_flags *flags, int n_layers, bool
 
 /* "1,2,3" -> ids, at least one unless allow_empty. *ids is the caller's (free with sd_free). */
 int sd_parse_ids(const char *text, const char *option, bool allow_empty, int32_t **ids, int *n, sd_error *err);
+
+/* "1,8,32" -> values, 1 .. most each, none twice, at most `cap` of them. Whole numbers where `whole`. option: its name for
+ * messages. */
+int sd_parse_list(const char *option, const char *text, bool whole, double most, int cap, double *values, int *n,
+                  sd_error *err);
 
 #endif

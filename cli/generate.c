@@ -50,7 +50,7 @@ static char *row_json(const sd_job *job, size_t request, const sd_schedule *sche
     return line;
 }
 
-static int write_row(sd_job *job, size_t request, sd_error *err)
+int sd_job_write_row(sd_job *job, size_t request, sd_error *err)
 {
     sd_schedule *schedule;
     int rc = sd_job_row_schedule(job, job->todo[request], &schedule, err);
@@ -92,7 +92,7 @@ static bool collect_row(void *user, int request, const char *piece, size_t len, 
     if (finish != SD_FINISH_NONE) {
         job->progress.done++;
         job->progress.work_done += job->requests[row].max_tokens - job->tokens_seen[request];
-        if (write_row(job, (size_t)request, &job->callback_error) != SD_OK) {
+        if (sd_job_write_row(job, (size_t)request, &job->callback_error) != SD_OK) {
             return false;
         }
     }

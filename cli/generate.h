@@ -51,6 +51,9 @@ int sd_job_check_schedules(const sd_job *job, sd_error *err); /* that options.sc
 int sd_job_row_schedule(const sd_job *job, size_t row, sd_schedule **schedule, sd_error *err); /* the caller's */
 void sd_job_clear_requests(sd_job *job);
 
+/* generate.c: gives the journal the row of a request that has ended. */
+int sd_job_write_row(sd_job *job, size_t request, sd_error *err);
+
 /* choose.c: sets options.schedule, if the clock is to choose it: from the first row that the journal holds, else from
  * what decode steps cost on this machine. */
 int sd_job_choose_schedule(sd_job *job, sd_error *err);

@@ -328,8 +328,7 @@ static int read_stream(sd_buf *out, FILE *stream, sd_error *err)
     return out->failed ? sd_fail_memory(err, out->cap, "the input") : SD_OK;
 }
 
-/* A regular file, a pipe (<(command), a FIFO), or "-". */
-static int read_all(sd_buf *out, const char *path, sd_error *err)
+int sd_input_read_all(sd_buf *out, const char *path, sd_error *err)
 {
     bool is_stdin = strcmp(path, "-") == 0;
     FILE *stream = is_stdin ? stdin : fopen(path, "rbe");
@@ -361,7 +360,7 @@ int sd_input_read(sd_input *in, const char *path, sd_format format, const char *
                  : ends_with(path, ".csv") ? SD_FORMAT_CSV : SD_FORMAT_TEXT;
     }
     sd_buf text = {0};
-    int rc = read_all(&text, path, err);
+    int rc = sd_input_read_all(&text, path, err);
     if (rc == SD_OK) {
         static const char mark[] = "\xEF\xBB\xBF"; /* a byte order mark is no text */
         size_t skip = text.len >= 3 && memcmp(text.data, mark, 3) == 0 ? 3 : 0;

@@ -36,6 +36,9 @@ int sd_input_read(sd_input *input, const char *path, sd_format format, const cha
 int sd_input_single(sd_input *input, const char *text, const char *template, sd_error *err);
 void sd_input_clear(sd_input *input);
 
+/* Appends all bytes of a regular file, a pipe (<(command), a FIFO), or "-", standard input. */
+int sd_input_read_all(sd_buf *out, const char *path, sd_error *err);
+
 /* ---- templates (template.c) ---- */
 
 /* The value of a field, [*len] bytes; NULL: no such field. */

@@ -23,6 +23,11 @@ const sd_verb sd_verbs[] = {
     {"info", "MODEL [options]", "Says what a model directory holds.", sd_verb_info},
     {"bench", "(MODEL | --shape NAME) [options]",
      "Measures speed and memory at several batches and speedups, beside what the machine can do.", sd_verb_bench},
+    {"score", "--hyp FILE --ref FILE [options]",
+     "Scores texts against references: BLEU, chrF, ROUGE, NIST, CIDEr, with intervals and significance.",
+     sd_verb_score},
+    {"eval", "MODEL --data FILE [options]",
+     "Quality against speed: generates a test set at several speedups, scores and times each.", sd_verb_eval},
 };
 const size_t sd_n_verbs = sizeof sd_verbs / sizeof *sd_verbs;
 
@@ -44,8 +49,8 @@ static const sd_verb *find_verb(const char *name)
 
 static int unknown_verb(const char *name)
 {
-    return sd_cli_usage(NULL, "unknown verb \"%s\"; expected generate, plan, logits, tokenize, quantize, info, bench "
-                        "or help", name);
+    return sd_cli_usage(NULL, "unknown verb \"%s\"; expected generate, plan, logits, tokenize, quantize, info, bench, "
+                        "score, eval or help", name);
 }
 
 static int overview(FILE *stream)

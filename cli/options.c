@@ -386,3 +386,32 @@ int sd_parse_ids(const char *text, const char *option, bool allow_empty, int32_t
         item = end + 1;
     }
 }
+
+int sd_parse_list(const char *option, const char *text, bool whole, double most, int cap, double *values, int *n,
+                  sd_error *err)
+{
+    *n = 0;
+    for (const char *item = text;;) {
+        char *end;
+        errno = 0;
+        const double value = strtod(item, &end);
+        const bool ended = *end == '\0' || *end == ',';
+        if (end == item || errno != 0 || !ended || !(value >= 1 && value <= most) || (whole && value != floor(value))) {
+            return sd_fail(err, SD_ERR_ARG, "--%s: value %d, \"%.*s\"; expected %s of 1 .. %g, separated by commas",
+                           option, *n + 1, (int)strcspn(item, ","), item, whole ? "whole numbers" : "numbers", most);
+        }
+        for (int i = 0; i < *n; i++) {
+            if (values[i] == value) {
+                return sd_fail(err, SD_ERR_ARG, "--%s: %g comes twice; expected different values", option, value);
+            }
+        }
+        if (*n == cap) {
+            return sd_fail(err, SD_ERR_ARG, "--%s: more than %d values; expected at most that many", option, cap);
+        }
+        values[(*n)++] = value;
+        if (*end == '\0') {
+            return SD_OK;
+        }
+        item = end + 1;
+    }
+}
