@@ -76,6 +76,9 @@ double sd_bootstrap_p(const double *a, const double *b, int n, double difference
 {
     double mean = 0;
     int beyond = 0;
+    if (difference == 0) { /* by the rule below, no difference at all would be significant */
+        return 1;
+    }
     for (int i = 0; i < n; i++) {
         mean += fabs(a[i] - b[i]) / n;
     }

@@ -60,7 +60,8 @@ static const char *special(const char *s, size_t len, size_t *n)
 static bool is_title(const char *s, size_t n)
 {
     static const char *const titles[] = {"mr", "mrs", "ms", "dr", "st", "jr", "sr", "prof", "vs", "inc", "ltd", "co",
-                                         "corp", "etc", "no", "ave", "rd", "blvd", "gen", "col", "lt", "sgt", "capt"};
+                                         "corp", "etc", "no", "ave", "rd", "blvd", "gen", "col", "lt", "sgt", "capt",
+                                         "plc", "sq", "adv", "jan", "feb", "aug", "sept", "sep", "oct", "nov", "dec"};
     for (size_t i = 0; i < sizeof titles / sizeof *titles; i++) {
         if (equals(s, n, titles[i])) {
             return true;
@@ -129,13 +130,14 @@ static size_t take_word(const sd_ptb *p, const char *s, size_t len, size_t at)
     size_t end = at;
     if (is_number(s[at])) {
         end = number_end(s, len, at, &plain);
-        if (!plain || end == len || !is_alpha(s, end)) {
+        const bool goes_on = end < len && (is_alpha(s, end) || (s[end] == '-' && end + 1 < len && is_alpha(s, end + 1)));
+        if (!plain || !goes_on) { /* 3-star and 5th are words */
             emit(p, s + at, end - at);
             return end;
         }
     }
     end = word_end(s, len, at);
-    if (end < len && s[end] == '.' && (is_title(s + at, end - at) || (is_initials(s + at, end - at) && end - at > 1))) {
+    if (end < len && s[end] == '.' && (is_title(s + at, end - at) || is_initials(s + at, end - at))) {
         emit(p, s + at, end + 1 - at);
         return end + 1;
     }
@@ -171,6 +173,11 @@ static void cut_chunk(void *context, const char *s, size_t len)
             at += n;
         } else if (is_letter(s, at)) {
             at = take_word(p, s, len, at);
+        } else if (at == 0 && s[at] == '-' && len > 1 && is_number(s[1])) { /* a sign */
+            bool plain;
+            const size_t end = number_end(s, len, 1, &plain);
+            emit(p, s, end);
+            at = end;
         } else {
             at = take_mark(p, s, at);
         }

@@ -103,7 +103,8 @@ typedef struct sd_interval {
 int sd_bootstrap_interval(sd_interval *out, const double *scores, int n, sd_error *err);
 
 /* sacrebleu's paired bootstrap: how often the difference of two systems' scores on a sample exceeds its mean by more
- * than the difference seen. a, b: [n] scores on the same samples; difference: of the scores on all segments. */
+ * than the difference seen. a, b: [n] scores on the same samples; difference: of the scores on all segments. No
+ * difference has p = 1, where sacrebleu says 1 / (n + 1). */
 double sd_bootstrap_p(const double *a, const double *b, int n, double difference);
 
 #endif

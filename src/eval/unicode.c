@@ -144,6 +144,7 @@ struct sd_classes {
     pcre2_code *code;
     pcre2_match_data *data;
     unsigned char ascii[128];
+    bool failed; /* the first match allocates its frames, which serve all others */
 };
 
 static void *allocate(size_t size, void *unused)
@@ -158,12 +159,13 @@ static void release(void *block, void *unused)
     sd_free(block);
 }
 
-static sd_char_class match(const sd_classes *classes, uint32_t c)
+static sd_char_class match(sd_classes *classes, uint32_t c)
 {
     char bytes[8];
     sd_buf text = {.data = bytes, .cap = sizeof bytes};
     sd_unicode_put(&text, c); /* fits: no allocation */
     const int rc = pcre2_match(classes->code, (PCRE2_SPTR)bytes, text.len, 0, PCRE2_NO_UTF_CHECK, classes->data, NULL);
+    classes->failed = classes->failed || (rc < 0 && rc != PCRE2_ERROR_NOMATCH);
     /* rc is 1 + the number of the group that matched: 2, 3 or 4 */
     return rc >= 2 ? (sd_char_class)(rc - 1) : SD_CHAR_OTHER;
 }
@@ -183,12 +185,12 @@ int sd_classes_create(sd_classes **out, sd_error *err)
     }
     pcre2_compile_context_free(context);
     pcre2_general_context_free(memory);
-    if (!classes || !classes->data) {
+    for (uint32_t c = 0; classes && classes->data && c < sizeof classes->ascii; c++) {
+        classes->ascii[c] = (unsigned char)match(classes, c);
+    }
+    if (!classes || !classes->data || classes->failed) {
         sd_classes_free(classes);
         return sd_fail_memory(err, sizeof *classes, "the classes of characters");
-    }
-    for (uint32_t c = 0; c < sizeof classes->ascii; c++) {
-        classes->ascii[c] = (unsigned char)match(classes, c);
     }
     *out = classes;
     return SD_OK;
