@@ -32,6 +32,7 @@ check-tsan:
 check-oracle: all .venv-oracle/ready
 	.venv-oracle/bin/python tests/parity/oracle.py --program build/skipdecode
 	.venv-oracle/bin/python tests/parity/tokenizer_oracle.py --program build/skipdecode
+	.venv-oracle/bin/python tests/parity/metrics_oracle.py --program build/skipdecode
 
 .venv-oracle/ready: reference/requirements.txt
 	@$(DEPS) oracle
@@ -60,7 +61,8 @@ help:
 	@echo 'make check           everything a change has to pass: gcc and clang without warnings, the suite at every CPU'
 	@echo '                     level, again under ASan and UBSan, static checks, broken kernels that must be noticed'
 	@echo 'make check-tsan      the threaded tests under ThreadSanitizer'
-	@echo 'make check-oracle    compare with PyTorch and transformers (a virtual environment in .venv-oracle)'
+	@echo 'make check-oracle    compare with PyTorch, transformers, sacrebleu, rouge-score, NLTK and pycocoevalcap (a'
+	@echo '                     virtual environment in .venv-oracle)'
 	@echo 'make fuzz            every fuzz target for FUZZ_SECONDS=$(FUZZ_SECONDS) seconds'
 	@echo 'make bench-kernels   speed of each kernel at each CPU level'
 	@echo 'make install         into DESTDIR=$(DESTDIR) PREFIX=$(PREFIX)'

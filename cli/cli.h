@@ -131,8 +131,8 @@ int sd_schedule_flags_resolve(const sd_schedule_flags *flags, int n_layers, bool
 /* "1,2,3" -> ids, at least one unless allow_empty. *ids is the caller's (free with sd_free). */
 int sd_parse_ids(const char *text, const char *option, bool allow_empty, int32_t **ids, int *n, sd_error *err);
 
-/* "1,8,32" -> values, 1 .. most each, none twice, at most `cap` of them. Whole numbers where `whole`. option: its name for
- * messages. */
+/* "1,8,32" -> values, 1 .. most each, none twice, at most `cap` of them. Whole numbers where `whole`. option: its name
+ * for messages. */
 int sd_parse_list(const char *option, const char *text, bool whole, double most, int cap, double *values, int *n,
                   sd_error *err);
 

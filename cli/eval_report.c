@@ -97,7 +97,7 @@ void sd_eval_print_tail(const sd_eval *eval)
 {
     const sd_scores *s = &eval->lines[0].scores;
     if (eval->n_too_long > 0) {
-        fprintf(stderr, "skipdecode: warning: %zu response%s that the model has no positions for left out of the loss\n",
+        fprintf(stderr, "skipdecode: warning: %zu response%s too long for the model: left out of the loss\n",
                 eval->n_too_long, eval->n_too_long == 1 ? "" : "s");
     }
     if (eval->flags->json) {
@@ -115,8 +115,8 @@ void sd_eval_print_tail(const sd_eval *eval)
         printf("+- half of the middle 95 %% of %d resamples; * differs from full depth, p < %g by paired bootstrap\n",
                s->resamples, significant);
     }
-    printf("layers: layers of full depth over those run. decode, request: seconds of full depth over the schedule's, of "
-           "a batch\nreplayed twice each way%s. tok/s: decode, of the run itself. tokens: a text's mean%s\n",
+    printf("layers: layers of full depth over those run. decode, request: seconds of full depth over the schedule's, "
+           "of a\nbatch replayed twice each way%s. tok/s: decode, of the run itself. tokens: a text's mean%s\n",
            eval->flags->repeat > 1 ? ", median of the repetitions" : "",
            eval->loss_none ? "" : ". loss: nats a response token,\nthe end token too, teacher-forced on the schedule; "
                                   "accuracy: share of tokens that were the likeliest");
@@ -135,8 +135,9 @@ static json_t *line_json(const sd_eval *eval, const sd_eval_line *line)
                           "model", sd_cli_json_path(f->dir), "data", sd_cli_json_path(f->data), "policy", line->policy,
                           "speedup", line->speedup, "measure", line->by_clock ? "wall" : "layers", "schedule",
                           line->schedule, "batch", f->batch, "threads", eval->info.threads, "segments",
-                          (json_int_t)eval->input.n, "references", (json_int_t)eval->references.found.n, "rows_done_now",
-                          (json_int_t)line->rows_now, "tokens", (double)line->tokens / (double)eval->input.n,
+                          (json_int_t)eval->input.n, "references", (json_int_t)eval->references.found.n,
+                          "rows_done_now", (json_int_t)line->rows_now, "tokens",
+                          (double)line->tokens / (double)eval->input.n,
                           "layer_speedup", sd_eval_layer_speedup(eval, line), "predicted_speedup",
                           number(line->predicted > 0 ? line->predicted : NAN), "wall_speedup",
                           number(line->decode_speedup), "request_speedup", number(line->request_speedup), "decode_tps",

@@ -21,9 +21,9 @@ typedef struct sd_record {
 
 typedef int (*sd_record_fn)(void *user, const sd_record *record, sd_error *err);
 
-/* Calls fn for each record, at most `limit` (0: all), in the file's order. The file's name says what it holds: .jsonl or
- * .ndjson, .csv, else text lines, of which an empty one is an empty text. "-" is standard input. A file without records
- * is an error; messages name file and line. */
+/* Calls fn for each record, at most `limit` (0: all), in the file's order. The file's name says what it holds: .jsonl
+ * or .ndjson, .csv, else text lines, of which an empty one is an empty text. "-" is standard input. A file without
+ * records is an error; messages name file and line. */
 int sd_records_read(const char *path, size_t limit, sd_record_fn fn, void *user, sd_error *err);
 
 /* A string of the record, valid UTF-8, borrowed until fn returns. */

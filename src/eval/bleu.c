@@ -83,7 +83,8 @@ double sd_bleu_score(const double *v, bool single)
     if (order == 0 || (order < ORDER && !single)) { /* single: the orders that there are, as the text is that short */
         return 0;
     }
-    return p.brevity * exp(sum / order);
+    const double score = p.brevity * exp(sum / order);
+    return score < 100 ? score : 100; /* rounding must not make more of it */
 }
 
 int sd_repetition_segment(sd_scoring *s, size_t i, double *v, sd_error *err)

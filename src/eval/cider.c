@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * CIDEr: Vedantam et al., "CIDEr: consensus-based image description evaluation", 2015, as the COCO caption tools compute
- * it, which is the paper's CIDEr-D: n-grams weighed by how few segments have them in a reference, cosine similarity with
- * clipped counts, and a penalty for a difference in length (which these tools count in pairs of words). */
+ * CIDEr: Vedantam et al., "CIDEr: consensus-based image description evaluation", 2015, as the COCO caption tools
+ * compute it, which is the paper's CIDEr-D: n-grams weighed by how few segments have them in a reference, cosine
+ * similarity with clipped counts, and a penalty for a difference in length, which they count in pairs of words. */
 #include <math.h>
 #include <string.h>
 

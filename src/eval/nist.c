@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * NIST: Doddington, "Automatic evaluation of machine translation quality using n-gram co-occurrence statistics", 2002, as
- * NLTK's corpus_nist computes it: for each order of a segment the reference with the best precision counts, and its
+ * NIST: Doddington, "Automatic evaluation of machine translation quality using n-gram co-occurrence statistics", 2002,
+ * as NLTK's corpus_nist computes it: for each order of a segment the reference with the best precision counts, and its
  * length too. A segment's numbers: information matched of order 1..5, n-grams of order 1..5, lengths of those
  * references, length of the text once for each order. mteval's own script takes the most frequent of all references and
  * their mean length instead; its scores are higher where there are several. */

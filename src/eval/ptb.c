@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * The tokens on which the COCO caption tools compute ROUGE-L and CIDEr. Those run Stanford's PTBTokenizer (CoreNLP 3.4.1,
- * in Java) and drop punctuation; this is an approximation of it for running text:
- *   - words keep inner hyphens, full stops, slashes, ampersands and apostrophes (family-friendly, and/or, r&d, o'clock);
+ * The tokens on which the COCO caption tools compute ROUGE-L and CIDEr. Those run Stanford's PTBTokenizer (CoreNLP
+ * 3.4.1, in Java) and drop punctuation; this is an approximation of it for running text:
+ *   - words keep inner hyphens, full stops, slashes, ampersands and apostrophes (family-friendly, and/or, o'clock);
  *     addresses with :// or @ stay whole;
  *   - contractions are cut off: 's 'm 'd 'll 're 've n't, and "cannot" becomes "can not";
  *   - numbers keep inner full stops, commas and hyphens; letters after a decimal number are cut off (3.30 pm);
@@ -94,7 +94,8 @@ static void emit_word(const sd_ptb *p, const char *s, size_t n)
 static size_t number_end(const char *s, size_t len, size_t at, bool *plain)
 {
     *plain = true;
-    while (at < len && (is_number(s[at]) || (at + 1 < len && strchr(".,-:/", s[at]) && s[at] && is_number(s[at + 1])))) {
+    while (at < len && (is_number(s[at]) ||
+                        (at + 1 < len && s[at] && strchr(".,-:/", s[at]) && is_number(s[at + 1])))) {
         *plain = *plain && is_number(s[at]);
         at++;
     }
@@ -130,7 +131,8 @@ static size_t take_word(const sd_ptb *p, const char *s, size_t len, size_t at)
     size_t end = at;
     if (is_number(s[at])) {
         end = number_end(s, len, at, &plain);
-        const bool goes_on = end < len && (is_alpha(s, end) || (s[end] == '-' && end + 1 < len && is_alpha(s, end + 1)));
+        const bool hyphen = end + 1 < len && s[end] == '-' && is_alpha(s, end + 1);
+        const bool goes_on = hyphen || (end < len && is_alpha(s, end));
         if (!plain || !goes_on) { /* 3-star and 5th are words */
             emit(p, s + at, end - at);
             return end;

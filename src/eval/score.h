@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Scores of texts against references. A metric gives every segment a row of sums ("sufficient statistics"); the score of
- * any set of segments is a function of the sums over it. So the corpus, one segment and a bootstrap's resamples all cost
- * additions, once the texts have been looked at. */
+ * Scores of texts against references. A metric gives every segment a row of sums ("sufficient statistics"); the score
+ * of any set of segments is a function of the sums over it. So the corpus, one segment and a bootstrap's resamples all
+ * cost additions, once the texts have been looked at. */
 #ifndef SD_EVAL_SCORE_H
 #define SD_EVAL_SCORE_H
 
@@ -15,7 +15,7 @@
 
 /* In brackets: whose definition it is, to 1e-6, and its range. */
 typedef enum sd_metric {
-    SD_METRIC_BLEU = 0,   /* corpus BLEU, order 4, exponential smoothing, closest reference length [sacrebleu; 0..100] */
+    SD_METRIC_BLEU = 0,   /* order 4, exponential smoothing, closest reference length [sacrebleu; 0..100] */
     SD_METRIC_CHRF,       /* chrF2: characters, order 6, beta 2 [sacrebleu; 0..100] */
     SD_METRIC_CHRFPP,     /* chrF2++: and words, order 2 [sacrebleu; 0..100] */
     SD_METRIC_ROUGE1,     /* F1 of words; of several references the best, mean over segments [rouge-score; 0..1] */

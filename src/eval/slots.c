@@ -4,11 +4,11 @@
  *
  *     name[Blue Spice], eatType[coffee shop], area[city centre], familyFriendly[yes]
  *
- * the text says. A slot is a key with its value in brackets, anywhere in the source. It counts as said if the text holds
- * the value word for word, whatever the case ("high" is not said by "expensive", nor "3 out of 5" by "three stars": the
- * number is for comparing systems, not for absolute truth). familyFriendly, whose value is yes or no, counts as said if
- * the text holds "famil", "child" or "kid": that it is mentioned, not what is said of it. The score is the share of all
- * slots of all sources. A segment's numbers: slots said, slots. */
+ * the text says. A slot is a key with its value in brackets, anywhere in the source. It counts as said if the text
+ * holds the value word for word, whatever the case ("high" is not said by "expensive", nor "3 out of 5" by "three
+ * stars": the number is for comparing systems, not for absolute truth). familyFriendly, whose value is yes or no,
+ * counts as said if the text holds "famil", "child" or "kid": that it is mentioned, not what is said of it. The score
+ * is the share of all slots of all sources. A segment's numbers: slots said, slots. */
 #include <string.h>
 
 #include "src/eval/metrics.h"
@@ -23,7 +23,10 @@ static bool holds(const sd_buf *text, const char *what, size_t n)
     return false;
 }
 
-static bool is_key(const char *key, size_t n, const char *name) { return n == strlen(name) && memcmp(key, name, n) == 0; }
+static bool is_key(const char *key, size_t n, const char *name)
+{
+    return n == strlen(name) && memcmp(key, name, n) == 0;
+}
 
 static bool is_copied(const char *key, size_t n)
 {

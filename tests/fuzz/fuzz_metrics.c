@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Texts through every metric. The first byte of the input holds the options; the rest are a text and its references, cut
- * at 0xFF, the source of slots first. */
+ * Texts through every metric. The first byte of the input holds the options; the rest are a text and its references,
+ * cut at 0xFF, the source of slots first. */
 #define _GNU_SOURCE
 #include <math.h>
 #include <string.h>

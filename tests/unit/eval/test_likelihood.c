@@ -52,7 +52,8 @@ static void test_as_decoding(void **state)
 {
     (void)state;
     /* without a horizon the budget falls over max_tokens, 20, not over the length of the response */
-    static const char *const schedules[] = {"full", "warmup=1,max=4,min=2", "budgets=3:2,prompt=max", "max=5,min=3,horizon=4"};
+    static const char *const schedules[] = {"full", "warmup=1,max=4,min=2", "budgets=3:2,prompt=max",
+                                            "max=5,min=3,horizon=4"};
     for (size_t s = 0; s < sizeof schedules / sizeof *schedules; s++) {
         sd_error err = {0};
         sd_generate_options go;
@@ -128,7 +129,8 @@ static void test_faults(void **state)
     int done = 0;
     options.on_pair = stop_at_once;
     options.user = &done;
-    sd_assert_fails(sd_likelihood_measure(got, model, pairs, PAIRS, &options, &err), SD_ERR_CANCELLED, &err, "cancelled");
+    sd_assert_fails(sd_likelihood_measure(got, model, pairs, PAIRS, &options, &err), SD_ERR_CANCELLED, &err,
+                    "cancelled");
     assert_int_equal(done, 2);
     options.on_pair = NULL;
     int rc = SD_ERR_MEMORY;

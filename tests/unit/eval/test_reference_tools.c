@@ -99,7 +99,9 @@ static sd_metric_options options_of(const json_t *list)
         const char *word = json_string_value(json_array_get(list, i));
         o.stem = o.stem || strcmp(word, "--stem") == 0;
         o.lowercase = o.lowercase || strcmp(word, "--lowercase") == 0;
-        o.tokenize = strcmp(word, "intl") == 0 ? SD_TOKENS_INTL : strcmp(word, "none") == 0 ? SD_TOKENS_NONE : o.tokenize;
+        o.tokenize = strcmp(word, "intl") == 0   ? SD_TOKENS_INTL
+                   : strcmp(word, "none") == 0 ? SD_TOKENS_NONE
+                                               : o.tokenize;
     }
     return o;
 }

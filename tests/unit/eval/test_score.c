@@ -121,7 +121,8 @@ static void test_slots(void **state)
 {
     (void)state;
     test_corpus c;
-    const char *source = "name[Blue Spice], eatType[pub], priceRange[high], familyFriendly[no], near[Caf\xC3\xA9 Sicilia]\n";
+    const char *source = "name[Blue Spice], eatType[pub], priceRange[high], familyFriendly[no], "
+                         "near[Caf\xC3\xA9 Sicilia]\n";
     const test_segment segment = {"BLUE SPICE is a pub near caf\xC3\xA9 sicilia, not for children.", {"x"}, source};
     test_fill(&c, &segment, 1);
     assert_near(test_score(&c.corpus, SD_METRIC_SLOTS, NULL), 4.0 / 5); /* all but the price */

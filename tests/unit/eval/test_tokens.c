@@ -62,8 +62,8 @@ static void test_intl(void **state)
     (void)state;
     expect(SD_TOKENS_INTL, "", "");
     expect(SD_TOKENS_INTL, "a, b. 3.5 1,000", "a|,|b|.|3.5|1,000");
-    expect(SD_TOKENS_INTL, "\xC2\xABx\xC2\xBB \xE5\x8C\x97\xE3\x80\x82" "5\xE2\x82\xAC", "\xC2\xAB|x|\xC2\xBB|\xE5\x8C\x97|"
-           "\xE3\x80\x82|5|\xE2\x82\xAC");
+    expect(SD_TOKENS_INTL, "\xC2\xABx\xC2\xBB \xE5\x8C\x97\xE3\x80\x82" "5\xE2\x82\xAC",
+           "\xC2\xAB|x|\xC2\xBB|\xE5\x8C\x97|\xE3\x80\x82|5|\xE2\x82\xAC");
     expect(SD_TOKENS_INTL, "well-known", "well|-|known");
     expect(SD_TOKENS_INTL, "end.", "end|.");
     expect(SD_TOKENS_INTL, "5.", "5."); /* a number before, nothing behind: as the original */
@@ -88,7 +88,8 @@ static void test_ptb(void **state)
     expect(SD_TOKENS_PTB, "It isn't \xC2\xA3" "20-25, is it? They'll go.", "it|is|n't|#|20-25|is|it|they|'ll|go");
     expect(SD_TOKENS_PTB, "A family-friendly 3-star pub (cheap) at 3.30pm",
            "a|family-friendly|3-star|pub|-lrb-|cheap|-rrb-|at|3.30|pm");
-    expect(SD_TOKENS_PTB, "Mr. X, e.g. a U.S.A. firm. cannot and/or 50%", "mr.|x|e.g.|a|u.s.a.|firm|can|not|and/or|50|%");
+    expect(SD_TOKENS_PTB, "Mr. X, e.g. a U.S.A. firm. cannot and/or 50%",
+           "mr.|x|e.g.|a|u.s.a.|firm|can|not|and/or|50|%");
     expect(SD_TOKENS_PTB, "\xE2\x80\x9CHi\xE2\x80\x9D \xE2\x80\x94 ... -- http://a.b/c?d", "hi|http://a.b/c?d");
     expect(SD_TOKENS_PTB, "", "");
 }
