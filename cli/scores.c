@@ -6,7 +6,7 @@
 #include "src/base/alloc.h"
 #include "src/base/error.h"
 
-static const char e2e_set[] = "bleu,nist,coco_rougeL,cider,slots";
+static const char e2e_set[] = "bleu,nist_mteval,coco_rougeL,cider,slots";
 
 static int add_metric(sd_metrics *m, sd_metric metric, sd_error *err)
 {

@@ -19,8 +19,8 @@ enum { SD_SCORE_SEED = 12345, SD_SCORE_RESAMPLES = 1000, SD_SCORE_RESAMPLES_MAX 
 
 #define SD_SCORE_OPTIONS(flags)                                                                                        \
     {"metrics", "LIST", SD_OPTION_STRING, &(flags).metrics,                                                            \
-     "of bleu, chrf, chrf++, rouge1, rouge2, rougeL, rougeLsum, nist, coco_rougeL, cider, slots, slots_copy, "         \
-     "repetition; or e2e, all"},                                                                                       \
+     "of bleu, chrf, chrf++, rouge1, rouge2, rougeL, rougeLsum, nist, nist_mteval, coco_rougeL, cider, slots, "        \
+     "slots_copy, repetition; or e2e, all"},                                                                           \
     {"tokenize", "NAME", SD_OPTION_STRING, &(flags).tokenize, "words of BLEU and NIST: 13a (default), intl or none"},  \
     {"lowercase", NULL, SD_OPTION_FLAG, &(flags).lowercase, "BLEU, chrF and NIST without regard to case"},             \
     {"stem", NULL, SD_OPTION_FLAG, &(flags).stem, "ROUGE on Porter's stems"},                                          \

@@ -18,7 +18,8 @@ typedef struct sd_scoring {
     sd_grams grams;
     sd_bag hyp, ref;
     double *weight;     /* [grams.n + 1] NIST: information; CIDEr: inverse document frequency */
-    uint32_t *frequency;
+    uint32_t *frequency; /* BLEU: most of any reference; NIST: in all references; CIDEr: segments */
+    uint32_t *most;      /* mteval's NIST: most of any reference of the segment, else 0 */
     size_t n_weights;
     uint32_t *rows;     /* ROUGE-Lsum: two rows of a table */
     unsigned char *steps; /* ROUGE-Lsum: where each cell of the table came from */
@@ -57,6 +58,7 @@ int sd_prepare_rouge(sd_scoring *s, sd_error *err);
 int sd_rouge_segment(sd_scoring *s, size_t i, double *values, sd_error *err);
 int sd_prepare_nist(sd_scoring *s, sd_error *err);
 int sd_nist_segment(sd_scoring *s, size_t i, double *values, sd_error *err);
+int sd_nist_mteval_segment(sd_scoring *s, size_t i, double *values, sd_error *err);
 double sd_nist_score(const double *sums, bool single);
 int sd_prepare_coco(sd_scoring *s, sd_error *err);
 int sd_coco_rouge_segment(sd_scoring *s, size_t i, double *values, sd_error *err);

@@ -3,8 +3,8 @@
  * NIST: Doddington, "Automatic evaluation of machine translation quality using n-gram co-occurrence statistics", 2002,
  * as NLTK's corpus_nist computes it: for each order of a segment the reference with the best precision counts, and its
  * length too. A segment's numbers: information matched of order 1..5, n-grams of order 1..5, lengths of those
- * references, length of the text once for each order. mteval's own script takes the most frequent of all references and
- * their mean length instead; its scores are higher where there are several. */
+ * references, length of the text once for each order. mteval's own way is the second: an n-gram counts as often as any
+ * reference has it, and the length is the references' mean; scores are higher where there are several. */
 #include <math.h>
 #include <string.h>
 
@@ -22,7 +22,9 @@ int sd_prepare_nist(sd_scoring *s, sd_error *err)
             s->n_weights = s->grams.n + 1;
             s->frequency = sd_calloc(s->n_weights, sizeof *s->frequency);
             s->weight = sd_calloc(s->n_weights, sizeof *s->weight);
-            rc = s->frequency && s->weight ? SD_OK : sd_fail_memory(err, s->n_weights * sizeof *s->weight, "n-grams");
+            s->most = sd_calloc(s->n_weights, sizeof *s->most);
+            rc = s->frequency && s->weight && s->most
+                     ? SD_OK : sd_fail_memory(err, s->n_weights * sizeof *s->weight, "n-grams");
         }
         for (size_t r = 0; rc == SD_OK && r < s->refs.n; r++) {
             sd_bag_fill(&s->ref, &s->grams, sd_sequence_at(&s->refs, r), sd_sequence_len(&s->refs, r), 1, ORDER);
@@ -73,6 +75,36 @@ int sd_nist_segment(sd_scoring *s, size_t i, double *v, sd_error *err)
         v[2 * ORDER] += ref_len[k];
         v[2 * ORDER + 1] += (double)sd_sequence_len(&s->hyps, i);
     }
+    return sd_scoring_memory(s, err);
+}
+
+int sd_nist_mteval_segment(sd_scoring *s, size_t i, double *v, sd_error *err)
+{
+    const size_t first = s->corpus->first[i], end = s->corpus->first[i + 1];
+    double ref_len = 0;
+    for (size_t r = first; r < end; r++) {
+        sd_bag_fill(&s->ref, &s->grams, sd_sequence_at(&s->refs, r), sd_sequence_len(&s->refs, r), 1, ORDER);
+        ref_len += (double)sd_sequence_len(&s->refs, r) / (double)(end - first);
+        for (size_t k = 0; k < s->ref.n; k++) {
+            uint32_t *most = &s->most[s->ref.items[k].gram];
+            *most = s->ref.items[k].count > *most ? s->ref.items[k].count : *most;
+        }
+    }
+    sd_bag_fill(&s->hyp, &s->grams, sd_sequence_at(&s->hyps, i), sd_sequence_len(&s->hyps, i), 1, ORDER);
+    for (size_t k = 0; k < s->hyp.n; k++) {
+        const sd_counted *c = &s->hyp.items[k];
+        const uint32_t most = c->gram < s->n_weights ? s->most[c->gram] : 0; /* later ones are in no reference */
+        v[c->order - 1] += most > 0 ? s->weight[c->gram] * (c->count < most ? c->count : most) : 0;
+        v[ORDER + c->order - 1] += c->count;
+    }
+    for (size_t r = first; r < end; r++) {
+        sd_bag_fill(&s->ref, &s->grams, sd_sequence_at(&s->refs, r), sd_sequence_len(&s->refs, r), 1, ORDER);
+        for (size_t k = 0; k < s->ref.n; k++) {
+            s->most[s->ref.items[k].gram] = 0;
+        }
+    }
+    v[2 * ORDER] = ref_len;
+    v[2 * ORDER + 1] = (double)sd_sequence_len(&s->hyps, i);
     return sd_scoring_memory(s, err);
 }
 

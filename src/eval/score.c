@@ -28,6 +28,8 @@ static const sd_metric_kind kinds[SD_N_METRICS] = {
     [SD_METRIC_ROUGELSUM] = {"rougeLsum", "ROUGE-Lsum F1 as rouge-score", 2, false, false, sd_prepare_rouge,
                              sd_rouge_segment, sd_share_score},
     [SD_METRIC_NIST] = {"nist", "NIST as NLTK", 12, false, false, sd_prepare_nist, sd_nist_segment, sd_nist_score},
+    [SD_METRIC_NIST_MTEVAL] = {"nist_mteval", "NIST as mteval", 12, false, false, sd_prepare_nist,
+                               sd_nist_mteval_segment, sd_nist_score},
     [SD_METRIC_COCO_ROUGEL] = {"coco_rougeL", "ROUGE-L of the COCO caption tools", 2, false, false, sd_prepare_coco,
                                sd_coco_rouge_segment, sd_share_score},
     [SD_METRIC_CIDER] = {"cider", "CIDEr-D of the COCO caption tools", 2, false, false, sd_prepare_cider,
@@ -103,6 +105,7 @@ static void clear_scoring(sd_scoring *s)
     sd_bag_free(&s->ref);
     sd_free(s->weight);
     sd_free(s->frequency);
+    sd_free(s->most);
     sd_free(s->rows);
     sd_free(s->steps);
     sd_free(s->taken);
@@ -215,7 +218,8 @@ void sd_stats_signature(const sd_stats *stats, sd_buf *out)
     case SD_METRIC_BLEU: sd_buf_printf(out, "|case:%s|eff:no|tok:%s|smooth:exp", letters, tokens[o->tokenize]); break;
     case SD_METRIC_CHRF: sd_buf_printf(out, "|case:%s|eff:yes|nc:6|nw:0|space:no", letters); break;
     case SD_METRIC_CHRFPP: sd_buf_printf(out, "|case:%s|eff:yes|nc:6|nw:2|space:no", letters); break;
-    case SD_METRIC_NIST: sd_buf_printf(out, "|case:%s|tok:%s|order:5", letters, tokens[o->tokenize]); break;
+    case SD_METRIC_NIST:
+    case SD_METRIC_NIST_MTEVAL: sd_buf_printf(out, "|case:%s|tok:%s|order:5", letters, tokens[o->tokenize]); break;
     case SD_METRIC_REPETITION: sd_buf_printf(out, "|case:%s|tok:%s|order:4", letters, tokens[o->tokenize]); break;
     case SD_METRIC_COCO_ROUGEL:
     case SD_METRIC_CIDER: sd_buf_add_str(out, o->tokenize == SD_TOKENS_NONE ? "|tok:none" : "|case:lc|tok:ptb-like");

@@ -23,6 +23,7 @@ typedef enum sd_metric {
     SD_METRIC_ROUGEL,     /* of the longest common subsequence */
     SD_METRIC_ROUGELSUM,  /* of the union of such, sentence by sentence; a sentence is a line */
     SD_METRIC_NIST,       /* order 5, best reference for each order [NLTK's corpus_nist; 0..about 15] */
+    SD_METRIC_NIST_MTEVAL, /* the same with all references together, as mteval-v13a and so the E2E challenge have it */
     SD_METRIC_COCO_ROUGEL, /* recall-weighted, beta 1.2 [pycocoevalcap given its tokens; 0..1] */
     SD_METRIC_CIDER,      /* CIDEr-D [pycocoevalcap given its tokens; 0..10] */
     SD_METRIC_SLOTS,      /* share of the source's slots key[value] that the text says: slots.c; 0..1 */

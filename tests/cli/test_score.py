@@ -62,7 +62,7 @@ class Files(Case):
         self.assertEqual((got["segments"], got["references"]), (2, 3))
         self.assertAlmostEqual(got["slots"], 2 / 3)
         got = self.score(hyp, "--ref", table, "--metrics", "all")
-        self.assertEqual(sum(key.endswith("_signature") for key in got), 13)
+        self.assertEqual(sum(key.endswith("_signature") for key in got), 14)
         # another column; and none: every row by itself
         names = write(self.path("names.csv"), "id,x,reference\n1,u,a\n2,u,b\n2,v,c\n")
         self.assertEqual(self.score(hyp, "--ref", names, "--group", "id")["references"], 3)

@@ -17,6 +17,7 @@ static void check(const sd_corpus *corpus, sd_metric metric, const sd_metric_opt
     static const double most[SD_N_METRICS] = {
         [SD_METRIC_BLEU] = 100, [SD_METRIC_CHRF] = 100, [SD_METRIC_CHRFPP] = 100, [SD_METRIC_ROUGE1] = 1,
         [SD_METRIC_ROUGE2] = 1, [SD_METRIC_ROUGEL] = 1, [SD_METRIC_ROUGELSUM] = 1, [SD_METRIC_NIST] = 1000,
+        [SD_METRIC_NIST_MTEVAL] = 1000,
         [SD_METRIC_COCO_ROUGEL] = 1, [SD_METRIC_CIDER] = 10, [SD_METRIC_SLOTS] = 1, [SD_METRIC_SLOTS_COPY] = 1,
         [SD_METRIC_REPETITION] = 1,
     };

@@ -12,8 +12,10 @@ well.
 """
 
 import argparse
+import collections
 import csv
 import json
+import math
 import os
 import random
 import shutil
@@ -138,6 +140,29 @@ def nist(tokenize, hyps, refs):
     return float(corpus_nist(words, [tokenize(h).split() for h in hyps], n=5))
 
 
+def nist_mteval(tokenize, hyps, refs, order=5):
+    """mteval-v13a's NIST by Doddington's formulas, for want of a package: all references of a text together."""
+    grams = lambda words: collections.Counter(tuple(words[i:i + n]) for n in range(1, order + 1)
+                                              for i in range(len(words) - n + 1))
+    hyps, refs = [tokenize(h).split() for h in hyps], [[tokenize(r).split() for r in rs] for rs in refs]
+    total = sum((grams(r) for rs in refs for r in rs), collections.Counter())
+    words = sum(len(r) for rs in refs for r in rs)
+    matched, said, ref_len = [0.0] * order, [0] * order, 0.0
+    for h, rs in zip(hyps, refs):
+        most = collections.Counter()
+        for r in rs:
+            most |= grams(r)
+        ref_len += sum(map(len, rs)) / len(rs)
+        for g, count in grams(h).items():
+            said[len(g) - 1] += count
+            if most[g]:
+                before = total[g[:-1]] if len(g) > 1 else words
+                matched[len(g) - 1] += min(count, most[g]) * math.log2(before / total[g])
+    ratio = min(1, sum(map(len, hyps)) / ref_len)
+    penalty = math.exp(math.log(0.5) / math.log(1.5) ** 2 * math.log(ratio) ** 2)
+    return penalty * sum(m / s for m, s in zip(matched, said) if s)
+
+
 def oracle(hyps, refs):
     """[{"options": [...], "corpus": {metric: score}, "segments": {metric: [score]}}]"""
     out = []
@@ -153,6 +178,7 @@ def oracle(hyps, refs):
     results.update(rouge(["rouge1", "rouge2", "rougeL", "rougeLsum"], False, hyps, refs))
     tokenizer = Tokenizer13a()
     results["nist"] = (nist(lambda text: tokenizer(text.rstrip()), hyps, refs), None)
+    results["nist_mteval"] = (nist_mteval(lambda text: tokenizer(text.rstrip()), hyps, refs), None)
     add([], results)
     add(["--stem"], rouge(["rouge1", "rouge2", "rougeL", "rougeLsum"], True, hyps, refs))
     add(["--tokenize", "intl"],

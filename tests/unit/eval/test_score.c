@@ -115,6 +115,16 @@ static void test_nist(void **state)
     assert_near(test_one(SD_METRIC_NIST, "a b", "a b a c"), (1.5 + 1) * penalty);
     assert_near(test_one(SD_METRIC_NIST, "", "a"), 0);
     assert_near(test_one(SD_METRIC_NIST, "a", ""), 0);
+    assert_near(test_one(SD_METRIC_NIST_MTEVAL, "a b", "a b a c"), (1.5 + 1) * penalty);
+    /* "a a b" and "b": 4 words; a: 1, b: 1; "a a" and "a b": log2(2/1) = 1, "a a b": log2(1) = 0. Text "a b b": the
+     * best single reference gives 2/3 for order 1; together too, b being said once; lengths 3 and (3 + 1) / 2 */
+    test_corpus c;
+    const test_segment segment = {"a b b", {"a a b", "b"}, NULL};
+    test_fill(&c, &segment, 1);
+    assert_near(test_score(&c.corpus, SD_METRIC_NIST_MTEVAL, NULL), 2.0 / 3 + 1.0 / 2);
+    const test_segment shorter = {"a b", {"a x y z", "w b"}, NULL}; /* words of both count; length 2 of 3 halves */
+    test_fill(&c, &shorter, 1);
+    assert_near(test_score(&c.corpus, SD_METRIC_NIST_MTEVAL, NULL), log2(6) / 2);
 }
 
 static void test_slots(void **state)
