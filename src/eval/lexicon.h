@@ -78,6 +78,9 @@ void sd_sequences_end(sd_sequences *sequences);                 /* ends a text, 
 void sd_sequences_free(sd_sequences *sequences);
 
 static inline size_t sd_sequence_len(const sd_sequences *s, size_t i) { return s->first[i + 1] - s->first[i]; }
-static inline const uint32_t *sd_sequence_at(const sd_sequences *s, size_t i) { return s->items + s->first[i]; }
+static inline const uint32_t *sd_sequence_at(const sd_sequences *s, size_t i)
+{
+    return s->items ? s->items + s->first[i] : NULL; /* NULL if all texts are empty */
+}
 
 #endif
