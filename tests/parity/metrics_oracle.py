@@ -94,6 +94,11 @@ def make(n, seed):
     rng = random.Random(seed)
     out = []
     for i in range(n):
+        if rng.random() < 0.1:  # few words and several lines: which common subsequence is taken shows in rougeLsum
+            few = ["".join(rng.choice(["a", "b", "c", "d"]) + rng.choice("   \n") for _ in range(rng.randrange(3, 16)))
+                   for _ in range(4)]
+            out.append((few[0], few[1], few[2:]))
+            continue
         base = sentence(rng, 12)
         refs = [base] + [vary(rng, base) if rng.random() < 0.7 else sentence(rng, 12)
                          for _ in range(rng.choice([0, 0, 0, 1, 2, 4]))]
