@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "src/train/batch.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,9 +9,9 @@
 #include "src/base/error.h"
 #include "src/base/rng.h"
 
-/* Batches are cut from this many batches' worth of shuffled rows, sorted by length: enough for batches of nearly one
- * length, few enough that neighbours differ from epoch to epoch. */
-enum { SPAN = 64 };
+/* Batches are cut from spans of so many batches' worth of shuffled rows, sorted by length: enough for batches of nearly
+ * one length, few enough (SPANS in an epoch, where the data allow) that neighbours differ from epoch to epoch. */
+enum { MOST_BATCHES = 64, LEAST_BATCHES = 4, SPANS = 8 };
 
 int sd_batcher_create(sd_batcher *b, const sd_dataset *data, const sd_batch_options *options, sd_error *err)
 {
@@ -107,13 +108,13 @@ static void cut_span(sd_batcher *b, size_t from, size_t n)
 
 static size_t span_rows(const sd_batcher *b)
 {
-    if (b->options.rows > 0) {
-        return (size_t)b->options.rows * SPAN;
-    }
-    const double mean = (double)(b->data->prompt_tokens + b->data->response_tokens) / (double)b->data->n;
-    const double rows = (double)b->options.tokens / mean * SPAN;
-    const size_t least = (size_t)b->options.min_rows * SPAN;
-    return rows < (double)least ? least : rows < 1e9 ? (size_t)rows : (size_t)1e9;
+    const double n = (double)b->data->n, least = b->options.min_rows;
+    const double mean = (double)(b->data->prompt_tokens + b->data->response_tokens) / n;
+    double rows = b->options.rows > 0 ? b->options.rows : b->options.tokens / mean; /* of a batch */
+    rows = rows < least ? least : rows;
+    double batches = n / rows / SPANS;
+    batches = batches < LEAST_BATCHES ? LEAST_BATCHES : batches > MOST_BATCHES ? MOST_BATCHES : floor(batches);
+    return (size_t)(rows * batches);
 }
 
 int sd_batcher_epoch(sd_batcher *b, int epoch, sd_error *err)

@@ -182,10 +182,6 @@ int sd_run_dir_commit(sd_run_dir *run, int64_t step, char *path, sd_error *err)
 {
     char *name = name_of(run, step, "");
     int rc = name ? sync_files(path, err) : sd_fail_memory(err, strlen(path), "a file name");
-    struct stat st;
-    if (rc == SD_OK && lstat(name, &st) == 0) {
-        (void)remove_dir(name); /* of this step already, by a run that went on from before it; the older one is there */
-    }
     if (rc == SD_OK && rename(path, name) != 0) {
         rc = sd_fail_errno(err, "%s: cannot rename it to %s", path, name);
     }
