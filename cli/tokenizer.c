@@ -56,8 +56,9 @@ static int enter(const sd_tokenizer_flags *f, bool *made, sd_error *err)
         const bool there = path && lstat(path, &st) == 0;
         sd_free(path);
         if (there || !path) {
-            return there ? sd_fail(err, SD_ERR_ARG, "%s: holds %s already; --overwrite replaces it", f->output, names[i])
-                         : sd_fail_memory(err, strlen(f->output), "a file name");
+            return there
+                       ? sd_fail(err, SD_ERR_ARG, "%s: holds %s already; --overwrite replaces it", f->output, names[i])
+                       : sd_fail_memory(err, strlen(f->output), "a file name");
         }
     }
     return SD_OK;
@@ -95,8 +96,8 @@ static int report(const sd_tokenizer_flags *f, const sd_bpe_trainer *t, double s
                                  JSON_COMPACT, err);
     }
     if (!f->quiet) {
-        fprintf(stderr, "%s: %d tokens, %d merges, learned from %zu different pieces in %.1f s\n", f->output, size, merges,
-                sd_bpe_trainer_n_pieces(t), seconds);
+        fprintf(stderr, "%s: %d tokens, %d merges, learned from %zu different pieces in %.1f s\n", f->output, size,
+                merges, sd_bpe_trainer_n_pieces(t), seconds);
     }
     if (!f->quiet && size < f->vocab_size) {
         fprintf(stderr, "the data have no more to merge: %d tokens instead of %d\n", size, f->vocab_size);

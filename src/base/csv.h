@@ -33,7 +33,7 @@ typedef struct sd_table {
 
 int sd_table_read_header(sd_table *table, sd_error *err);
 
-/* The next record, which must have as many fields as the header: 1, or 0 at the end, or an error that names the line. */
+/* The next record, which must have as many fields as the header: 1, 0 at the end, or an error that names the line. */
 int sd_table_next(sd_table *table, sd_error *err);
 
 /* A field of the record by its column's name: an sd_field_fn, whose context is the table. */

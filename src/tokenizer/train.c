@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The count of every pair is kept exact, and each pair knows the pieces it may stand in, so a merge costs only the pieces
- * that it changes. The heap is lazy: counts that fell since they were put in are corrected when they come up. */
+ * The count of every pair is kept exact, and each pair knows the pieces it may stand in, so a merge costs only the
+ * pieces that it changes. The heap is lazy: counts that fell since they were put in are corrected when they come up. */
 #include "src/tokenizer/train.h"
 
 #include <stdlib.h>
@@ -276,7 +276,9 @@ static int out_of_memory(const sd_bpe_trainer *t, sd_error *err)
 /* The special tokens and the 256 bytes, in the order of the characters that files write for them. */
 static bool add_first_tokens(sd_bpe_trainer *t, int32_t of_byte[256])
 {
-    static const struct { int first, last; } ranges[] = {{'!', '~'}, {161, 172}, {174, 255}, {0, 32}, {127, 160}, {173, 173}};
+    static const struct {
+        int first, last;
+    } ranges[] = {{'!', '~'}, {161, 172}, {174, 255}, {0, 32}, {127, 160}, {173, 173}};
     bool ok = true;
     for (int i = 0; ok && i < SD_N_SPECIALS; i++) {
         uint64_t key;
@@ -365,8 +367,9 @@ static bool merge_pair(sd_bpe_trainer *t, uint32_t i)
 int sd_bpe_trainer_run(sd_bpe_trainer *t, int vocab_size, sd_error *err)
 {
     if (vocab_size < SD_SMALLEST_VOCAB || vocab_size > 1 << 22) {
-        return sd_fail(err, SD_ERR_ARG, "a vocabulary of %d tokens; expected %d (special tokens and single bytes) .. %d",
-                       vocab_size, SD_SMALLEST_VOCAB, 1 << 22);
+        return sd_fail(err, SD_ERR_ARG,
+                       "a vocabulary of %d tokens; expected %d (special tokens and single bytes) .. %d", vocab_size,
+                       SD_SMALLEST_VOCAB, 1 << 22);
     }
     int32_t of_byte[256];
     bool ok = add_first_tokens(t, of_byte) && lay_out_pieces(t, of_byte);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * Learning a byte-level BPE from text: the pieces of GPT-2's pattern are counted, and the commonest pair of neighbours is
- * merged until the vocabulary is full (Sennrich, Haddow and Birch, arXiv 1508.07909). Of pairs that are equally common
- * the one with the smaller left id goes first, then the one with the smaller right id, as in Hugging Face's trainer, so
- * that the same texts give the same merges there. Which text came first does not matter. */
+ * Learning a byte-level BPE from text: the pieces of GPT-2's pattern are counted, and the commonest pair of neighbours
+ * is merged until the vocabulary is full (Sennrich, Haddow and Birch, arXiv 1508.07909). Of pairs that are equally
+ * common the one with the smaller left id goes first, then the one with the smaller right id, as in Hugging Face's
+ * trainer, so that the same texts give the same merges there. Which text came first does not matter. */
 #ifndef SD_TOKENIZER_TRAIN_H
 #define SD_TOKENIZER_TRAIN_H
 
@@ -23,8 +23,8 @@ void sd_bpe_trainer_free(sd_bpe_trainer *trainer);
 /* Counts the pieces of one text, valid UTF-8 [len]. */
 int sd_bpe_trainer_add(sd_bpe_trainer *trainer, const char *text, size_t len, sd_error *err);
 
-/* Learns merges until there are vocab_size tokens, at least SD_SMALLEST_VOCAB, or nothing is left to merge. To be called
- * once, after all texts. */
+/* Learns merges until there are vocab_size tokens, at least SD_SMALLEST_VOCAB, or nothing is left to merge. To be
+ * called once, after all texts. */
 int sd_bpe_trainer_run(sd_bpe_trainer *trainer, int vocab_size, sd_error *err);
 
 int sd_bpe_trainer_vocab_size(const sd_bpe_trainer *trainer);

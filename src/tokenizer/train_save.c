@@ -88,8 +88,8 @@ static json_t *make_post_processor(void)
     return json_pack("{s:s, s:[{s:{s:s, s:i}}, {s:{s:s, s:i}}], s:[{s:{s:s, s:i}}, {s:{s:s, s:i}}], "
                      "s:{s:{s:s, s:[i], s:[s]}}}",
                      "type", "TemplateProcessing", "single", "SpecialToken", "id", end, "type_id", 0, "Sequence", "id",
-                     "A", "type_id", 0, "pair", "Sequence", "id", "A", "type_id", 0, "Sequence", "id", "B", "type_id", 1,
-                     "special_tokens", end, "id", end, "ids", SD_SPECIAL_END, "tokens", end);
+                     "A", "type_id", 0, "pair", "Sequence", "id", "A", "type_id", 0, "Sequence", "id", "B", "type_id",
+                     1, "special_tokens", end, "id", end, "ids", SD_SPECIAL_END, "tokens", end);
 }
 
 static json_t *make_tokenizer(const sd_bpe_trainer *t)

@@ -17,15 +17,17 @@ int sd_batcher_create(sd_batcher *b, const sd_dataset *data, const sd_batch_opti
 {
     *b = (sd_batcher){.data = data, .options = *options};
     if (data->n < (size_t)options->min_rows) {
-        return sd_fail(err, SD_ERR_ARG, "%zu examples, and every step takes one for each of %d speeds; expected more data "
-                       "or fewer speeds", data->n, options->min_rows);
+        return sd_fail(err, SD_ERR_ARG,
+                       "%zu examples, and every step takes one for each of %d speeds; expected more data "
+                       "or fewer speeds",
+                       data->n, options->min_rows);
     }
     if (data->n > UINT32_MAX / 2) {
         return sd_fail(err, SD_ERR_LIMIT, "%zu examples; expected fewer than 2^31", data->n);
     }
     if (options->rows > 0 && options->rows < options->min_rows) {
-        return sd_fail(err, SD_ERR_ARG, "a batch of %d rows for %d speeds; expected at least a row for each", options->rows,
-                       options->min_rows);
+        return sd_fail(err, SD_ERR_ARG, "a batch of %d rows for %d speeds; expected at least a row for each",
+                       options->rows, options->min_rows);
     }
     b->order = sd_malloc(data->n, sizeof *b->order);
     b->keys = sd_malloc(data->n, sizeof *b->keys);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Which examples a step trains on, and at which speed each. Everything follows from the seed and the number of the epoch,
- * so a place in the data is two numbers. */
+ * Which examples a step trains on, and at which speed each. Everything follows from the seed and the number of the
+ * epoch, so a place in the data is two numbers. */
 #ifndef SD_TRAIN_BATCH_H
 #define SD_TRAIN_BATCH_H
 

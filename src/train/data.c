@@ -147,9 +147,10 @@ static int give_object(sd_reader *r, json_t *object, long line)
     if (rc == SD_OK && !json_is_string(found) && (!json_is_array(found) || json_array_size(found) == 0)) {
         char keys[256];
         list_keys(object, keys, sizeof keys);
-        rc = sd_fail(r->err, SD_ERR_FORMAT, "key \"%s\": expected the response, a string or a list of them, found %s; the "
-                     "row has %s (--response names the key)", name, json_is_array(found) ? "an empty list" :
-                     sd_json_type_name(found), keys);
+        rc = sd_fail(r->err, SD_ERR_FORMAT,
+                     "key \"%s\": expected the response, a string or a list of them, found %s; the "
+                     "row has %s (--response names the key)",
+                     name, json_is_array(found) ? "an empty list" : sd_json_type_name(found), keys);
     }
     if (rc == SD_OK && json_is_string(found)) {
         return give(r, json_string_value(found), json_string_length(found), line);
@@ -295,7 +296,8 @@ static int read_one(sd_reader *r, sd_slice text)
     } else if (ends_with(s->path, ".jsonl") || ends_with(s->path, ".ndjson")) {
         rc = read_jsonl(r, text.text, text.len);
     } else {
-        rc = sd_fail(r->err, SD_ERR_ARG, "lines of text, by its name, which is neither .csv nor .jsonl; their responses "
+        rc = sd_fail(r->err, SD_ERR_ARG,
+                     "lines of text, by its name, which is neither .csv nor .jsonl; their responses "
                      "are in a file of their own: add --data-responses FILE (--dev-responses for --dev)");
     }
     return rc == SD_OK ? rc : sd_fail_prefix(r->err, rc, "%s", s->path);

@@ -38,8 +38,10 @@ static int check_ids(const sd_dataset *d, const sd_dataset_options *o, size_t n,
     for (size_t i = 0; i < n; i++) {
         const int32_t id = d->ids[d->n_ids + i];
         if (id < 0 || id >= o->vocab) {
-            return sd_fail(err, SD_ERR_ARG, "token %zu is id %d, and the model's vocabulary has %d: the tokenizer is not "
-                           "the model's", i, id, o->vocab);
+            return sd_fail(err, SD_ERR_ARG,
+                           "token %zu is id %d, and the model's vocabulary has %d: the tokenizer is not "
+                           "the model's",
+                           i, id, o->vocab);
         }
     }
     return SD_OK;
@@ -134,7 +136,8 @@ static int collect(void *user, const sd_text_pair *pair, sd_error *err)
     }
     const size_t room = e.n_prompt < o->max_tokens ? (size_t)(o->max_tokens - e.n_prompt) : 0;
     if (n > room && o->too_long == SD_TOO_LONG_ERROR) {
-        return sd_fail(err, SD_ERR_LIMIT, "a prompt of %d tokens and a response of %zu, the end token included; there is "
+        return sd_fail(err, SD_ERR_LIMIT,
+                       "a prompt of %d tokens and a response of %zu, the end token included; there is "
                        "room for %d (--too-long skip leaves such rows out, --too-long cut shortens their responses)",
                        e.n_prompt, n, o->max_tokens);
     }

@@ -22,8 +22,8 @@ static int parse_end(sd_stage *s, const char *text, const char *at, size_t len, 
     char *end = NULL;
     s->until = len > 1 && *at == '@' ? strtod(at + 1, &end) : 0;
     s->is_share = end && *end == '%';
-    if (!end || (size_t)(end - at) + s->is_share != len || !(s->until > 0) || !(s->until < (s->is_share ? 100 : 1e15)) ||
-        (!s->is_share && floor(s->until) != s->until)) {
+    if (!end || (size_t)(end - at) + s->is_share != len || !(s->until > 0) ||
+        !(s->until < (s->is_share ? 100 : 1e15)) || (!s->is_share && floor(s->until) != s->until)) {
         return fail_text(text, at, len, "the end of a stage, a share of the steps (@40%) or a step (@400)", err);
     }
     return SD_OK;
@@ -76,8 +76,10 @@ int sd_stages_place(sd_stages *stages, int64_t n_steps, sd_error *err)
         const bool last = i == stages->n - 1;
         s->end = last ? n_steps : s->is_share ? (int64_t)(s->until / 100 * (double)n_steps + 0.5) : (int64_t)s->until;
         if (s->end <= before || s->end > n_steps) {
-            return sd_fail(err, SD_ERR_ARG, "stage %d of the speeds would be steps %lld .. %lld of %lld; expected at least "
-                           "one step in each", i + 1, (long long)before, (long long)s->end - 1, (long long)n_steps);
+            return sd_fail(err, SD_ERR_ARG,
+                           "stage %d of the speeds would be steps %lld .. %lld of %lld; expected at least "
+                           "one step in each",
+                           i + 1, (long long)before, (long long)s->end - 1, (long long)n_steps);
         }
         before = s->end;
     }

@@ -13,6 +13,7 @@ enum { SD_MAX_SPEEDS = 16, SD_MAX_STAGES = 8 };
 /* A stretch of steps in which every batch is split evenly among some speeds. One named twice gets two shares. */
 typedef struct sd_stage {
     double speeds[SD_MAX_SPEEDS]; /* layer speedups, >= 1 */
+    int lane[SD_MAX_SPEEDS];      /* for the caller: where it keeps what belongs to the speed */
     int n_speeds;
     double until;    /* as the text has it: a share of all steps, or a step; 0: to the end */
     bool is_share;
@@ -24,8 +25,8 @@ typedef struct sd_stages {
     int n;
 } sd_stages;
 
-/* "1,2,3" or, in stages, "1,2@40%/1,2,3,4,5" and "1@500/1,3": a stage ends at a share of all steps or at a step; the last
- * one ends with the run. */
+/* "1,2,3" or, in stages, "1,2@40%/1,2,3,4,5" and "1@500/1,3": a stage ends at a share of all steps or at a step; the
+ * last one ends with the run. */
 int sd_stages_parse(sd_stages *stages, const char *text, sd_error *err);
 
 /* Finds where the stages end in a run of n_steps. A stage without a step is an error. */
@@ -36,8 +37,8 @@ int sd_stages_most_speeds(const sd_stages *stages);      /* of any stage */
 /* All the speeds of all stages, each once, ascending: [return value] in speeds[SD_MAX_STAGES * SD_MAX_SPEEDS]. */
 int sd_stages_speeds(const sd_stages *stages, double *speeds);
 
-/* The learning rate of step 0 .. n_steps-1: a line from 0 up to `peak` over warmup_steps, which the first step after them
- * has, then half a cosine down to `least`, which a step after the last one would have. */
+/* The learning rate of step 0 .. n_steps-1: a line from 0 up to `peak` over warmup_steps, which the first step after
+ * them has, then half a cosine down to `least`, which a step after the last one would have. */
 double sd_learning_rate(int64_t step, int64_t n_steps, int64_t warmup_steps, double peak, double least);
 
 #endif

@@ -51,6 +51,22 @@ static bool remove_dir(const char *path)
     return rmdir(path) == 0;
 }
 
+/* A whole checkpoint loses its name first: one that is half removed must not count. */
+static int remove_checkpoint(const sd_run_dir *run, int64_t step, bool whole, sd_error *err)
+{
+    char *name = name_of(run, step, ""), *doomed = name_of(run, step, unfinished);
+    int rc = name && doomed ? SD_OK : sd_fail_memory(err, strlen(run->dir) + 64, "a file name");
+    if (rc == SD_OK) {
+        (void)remove_dir(doomed);
+        if (whole && rename(name, doomed) == 0) {
+            (void)remove_dir(doomed);
+        }
+    }
+    sd_free(name);
+    sd_free(doomed);
+    return rc;
+}
+
 /* Removes checkpoints other than `keep`; unfinished ones in any case. Finds the newest that stays. */
 static int tidy(sd_run_dir *run, bool all, int64_t keep, sd_error *err)
 {
@@ -70,13 +86,7 @@ static int tidy(sd_run_dir *run, bool all, int64_t keep, sd_error *err)
             run->latest = step > run->latest ? step : run->latest;
             continue;
         }
-        char *path = sd_path_join(run->dir, entry->d_name);
-        if (!path) {
-            rc = sd_fail_memory(err, strlen(run->dir) + 64, "a file name");
-        } else {
-            (void)remove_dir(path);
-        }
-        sd_free(path);
+        rc = remove_checkpoint(run, step, whole, err);
     }
     closedir(dir);
     return rc;
@@ -178,21 +188,29 @@ static int sync_files(const char *path, sd_error *err)
     return rc == SD_OK ? sync_path(path, err) : rc;
 }
 
-int sd_run_dir_commit(sd_run_dir *run, int64_t step, char *path, sd_error *err)
+/* Over a checkpoint of the same step, too: the two change places, and tidy removes the old one. */
+static bool give_name(const char *path, const char *name)
+{
+    if (rename(path, name) == 0 || renameat2(AT_FDCWD, path, AT_FDCWD, name, RENAME_EXCHANGE) == 0) {
+        return true;
+    }
+    struct stat st; /* a file system that cannot: the older checkpoint goes first */
+    return lstat(name, &st) == 0 && remove_dir(name) && rename(path, name) == 0;
+}
+
+int sd_run_dir_commit(sd_run_dir *run, int64_t step, const char *path, sd_error *err)
 {
     char *name = name_of(run, step, "");
     int rc = name ? sync_files(path, err) : sd_fail_memory(err, strlen(path), "a file name");
-    if (rc == SD_OK && rename(path, name) != 0) {
+    if (rc == SD_OK && !give_name(path, name)) {
         rc = sd_fail_errno(err, "%s: cannot rename it to %s", path, name);
     }
     sd_free(name);
     rc = rc == SD_OK ? sync_path(run->dir, err) : rc;
-    if (rc != SD_OK) {
-        (void)remove_dir(path);
-        return rc;
-    }
-    return tidy(run, false, step, err);
+    return rc == SD_OK ? tidy(run, false, step, err) : rc;
 }
+
+void sd_run_dir_abandon(const char *path) { (void)remove_dir(path); }
 
 void sd_run_dir_remove_checkpoints(sd_run_dir *run)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * The directory that a training run writes, with its checkpoints. A checkpoint is a directory of its own,
- * checkpoint-<step>, written under another name, synced and renamed: one that has its name is whole. The one before goes
- * when the next is whole, so that there is always one, whenever the process or the machine stops. */
+ * checkpoint-<step>, written under another name, synced and renamed: one that has its name is whole. The one before
+ * goes when the next is whole, so that there is always one, whenever the process or the machine stops. */
 #ifndef SD_TRAIN_RUNDIR_H
 #define SD_TRAIN_RUNDIR_H
 
@@ -30,8 +30,12 @@ char *sd_run_dir_latest_file(const sd_run_dir *run, const char *name);
 /* An empty directory for the checkpoint of `step`, under a name that does not count yet: *path is the caller's. */
 int sd_run_dir_begin(sd_run_dir *run, int64_t step, char **path, sd_error *err);
 
-/* All files are in: syncs them, gives the directory its name, then removes the other checkpoints. */
-int sd_run_dir_commit(sd_run_dir *run, int64_t step, char *path, sd_error *err);
+/* All files are in: syncs them, gives the directory its name, then removes the other checkpoints. After an error the
+ * directory is the caller's to abandon. */
+int sd_run_dir_commit(sd_run_dir *run, int64_t step, const char *path, sd_error *err);
+
+/* Removes what begin made. */
+void sd_run_dir_abandon(const char *path);
 
 /* Removes all checkpoints, whole or not; what cannot be removed stays. */
 void sd_run_dir_remove_checkpoints(sd_run_dir *run);

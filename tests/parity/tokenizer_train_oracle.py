@@ -2,8 +2,8 @@
 
     python tests/parity/tokenizer_train_oracle.py --program build/skipdecode [--data ../shared/data]
 
-Three data sets, two vocabulary sizes each; also the ids of some text under tokenizers.Tokenizer.from_file and the program.
-Both break ties by the smaller ids, so the merges must be equal to the last one. Needs `tokenizers`.
+Three data sets, two vocabulary sizes each; also the ids of some text under tokenizers.Tokenizer.from_file and the
+program. Both break ties by the smaller ids, so the merges must be equal to the last one. Needs `tokenizers`.
 """
 
 import argparse
@@ -26,7 +26,8 @@ def pairs(data, name):
     if name == "webnlg":
         with open(data / "webnlg/train.jsonl", encoding="utf-8") as f:
             return [(row["input"], text) for row in map(json.loads, f) for text in row["references"]]
-    with open(data / "multi30k/train.de", encoding="utf-8") as a, open(data / "multi30k/train.en", encoding="utf-8") as b:
+    base = data / "multi30k"
+    with open(base / "train.de", encoding="utf-8") as a, open(base / "train.en", encoding="utf-8") as b:
         return [(x.rstrip("\n"), y.rstrip("\n")) for x, y in zip(a, b)]
 
 

@@ -21,7 +21,8 @@ static sd_dataset random_data(size_t n, uint64_t seed)
     sd_rng_seed(&rng, seed);
     sd_dataset d = {.examples = examples, .n = n};
     for (size_t i = 0; i < n; i++) {
-        examples[i] = (sd_example){.n_prompt = 1 + (int)sd_rng_below(&rng, 20), .n_response = 1 + (int)sd_rng_below(&rng, 60)};
+        examples[i] =
+            (sd_example){.n_prompt = 1 + (int)sd_rng_below(&rng, 20), .n_response = 1 + (int)sd_rng_below(&rng, 60)};
         d.prompt_tokens += examples[i].n_prompt;
         d.response_tokens += examples[i].n_response;
     }
@@ -158,8 +159,24 @@ static void test_stages(void **state)
     assert_true(speeds[0] == 1 && speeds[1] == 2 && speeds[2] == 2.5 && speeds[3] == 5);
     assert_int_equal(sd_stages_most_speeds(&s), 3);
     sd_assert_fails(sd_stages_place(&s, 60, &err), SD_ERR_ARG, &err, "stage 2 of the speeds");
-    static const char *const bad[] = {"", "1,", "1,,2", "0.5", "x", "1,2@40%", "1@40%/", "1@0/2", "1@x/2", "1@100%/2", "1@-5/2",
-                                      "1@4.5/2", "1/2", "nan", "inf", "1@40%%/2", "1 ,2", "1/2@3",
+    static const char *const bad[] = {"",
+                                      "1,",
+                                      "1,,2",
+                                      "0.5",
+                                      "x",
+                                      "1,2@40%",
+                                      "1@40%/",
+                                      "1@0/2",
+                                      "1@x/2",
+                                      "1@100%/2",
+                                      "1@-5/2",
+                                      "1@4.5/2",
+                                      "1/2",
+                                      "nan",
+                                      "inf",
+                                      "1@40%%/2",
+                                      "1 ,2",
+                                      "1/2@3",
                                       "1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         sd_assert_fails(sd_stages_parse(&s, bad[i], &err), SD_ERR_ARG, &err, "expected");

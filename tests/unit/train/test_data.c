@@ -78,12 +78,13 @@ static void expect(const sd_dataset *data, size_t i, const char *prompt, const c
     sd_error err;
     assert_int_equal(e->n_prompt, strlen(prompt) + 1);
     assert_int_equal(data->ids[e->prompt], END);
-    sd_assert_ok(sd_tokenizer_decode(tok, data->ids + e->prompt, (size_t)e->n_prompt, text, sizeof text, &len, &err), &err);
+    sd_assert_ok(sd_tokenizer_decode(tok, data->ids + e->prompt, (size_t)e->n_prompt, text, sizeof text, &len, &err),
+                 &err);
     assert_string_equal(text, prompt);
     assert_int_equal(e->n_response, strlen(response) + 1);
     assert_int_equal(data->ids[e->response + (size_t)e->n_response - 1], END);
-    sd_assert_ok(sd_tokenizer_decode(tok, data->ids + e->response, (size_t)e->n_response, text, sizeof text, &len, &err),
-                 &err);
+    sd_assert_ok(
+        sd_tokenizer_decode(tok, data->ids + e->response, (size_t)e->n_response, text, sizeof text, &len, &err), &err);
     assert_string_equal(text, response);
 }
 
@@ -92,8 +93,9 @@ static void test_csv(void **state)
     (void)state;
     sd_dataset d = {0};
     sd_error err;
-    sd_assert_ok(read_text(&d, "a.csv", "\xEF\xBB\xBFmr,ref\r\na,one\r\na,\"two, \"\"too\"\"\"\nb,\"three\nlines\"\n", NULL,
-                           "{mr} {{}}\n", &err), &err);
+    sd_assert_ok(read_text(&d, "a.csv", "\xEF\xBB\xBFmr,ref\r\na,one\r\na,\"two, \"\"too\"\"\"\nb,\"three\nlines\"\n",
+                           NULL, "{mr} {{}}\n", &err),
+                 &err);
     assert_int_equal(d.n, 3);
     expect(&d, 0, "a {}\n", "one");
     expect(&d, 1, "a {}\n", "two, \"too\"");
@@ -114,8 +116,11 @@ static void test_jsonl(void **state)
     (void)state;
     sd_dataset d = {0};
     sd_error err;
-    sd_assert_ok(read_text(&d, "a.jsonl", "{\"x\": \"p\", \"ref\": [\"one\", \"two\"]}\n\n{\"prompt\": \"own\", \"ref\": "
-                           "\"three\"}\n", NULL, "<{x}>", &err), &err);
+    sd_assert_ok(read_text(&d, "a.jsonl",
+                           "{\"x\": \"p\", \"ref\": [\"one\", \"two\"]}\n\n{\"prompt\": \"own\", \"ref\": "
+                           "\"three\"}\n",
+                           NULL, "<{x}>", &err),
+                 &err);
     sd_assert_ok(read_text(&d, "b.txt", "q\nr</s>\n", "four\r\nfive", NULL, &err), &err); /* appended */
     assert_int_equal(d.n, 5);
     expect(&d, 0, "<p>", "one");
@@ -140,18 +145,23 @@ static void test_faults(void **state)
         {"a.csv", "mr,ref\na,b\nc,\n", NULL, "{mr}", SD_ERR_ARG, "a.csv: line 3: the response is empty"},
         {"a.csv", "mr,ref\n,b\n", NULL, "{mr}", SD_ERR_ARG, "a.csv: line 2: the prompt is empty"},
         {"a.csv", "mr,ref\na,b\nc\n", NULL, "{mr}", SD_ERR_FORMAT, "a.csv: line 3: 1 fields, the header has 2"},
-        {"a.csv", "mr,text\na,b\n", NULL, "{mr}", SD_ERR_ARG, "line 2: there is no column \"ref\" for the response, only "
-                                                             "\"mr\", \"text\"; --response names it"},
-        {"a.csv", "mr,ref\na,b\n", NULL, "{food}", SD_ERR_ARG, "line 2: the template asks for field \"food\"; there is only "
-                                                              "\"mr\", \"ref\""},
+        {"a.csv", "mr,text\na,b\n", NULL, "{mr}", SD_ERR_ARG,
+         "line 2: there is no column \"ref\" for the response, only "
+         "\"mr\", \"text\"; --response names it"},
+        {"a.csv", "mr,ref\na,b\n", NULL, "{food}", SD_ERR_ARG,
+         "line 2: the template asks for field \"food\"; there is only "
+         "\"mr\", \"ref\""},
         {"a.csv", "mr,ref,ref\na,b,c\n", NULL, "{mr}", SD_ERR_FORMAT, "column \"ref\" twice"},
         {"a.csv", "mr,ref\na,\xFF\n", NULL, "{mr}", SD_ERR_ARG, "line 2: the response is not valid UTF-8"},
         {"a.csv", "mr,ref\na,\"b\n", NULL, "{mr}", SD_ERR_FORMAT, "line 2: a quoted field is never closed"},
-        {"a.jsonl", "{\"prompt\": \"p\"}\n", NULL, NULL, SD_ERR_FORMAT, "line 1: key \"ref\": expected the response, a string "
-                                                                     "or a list of them, found nothing"},
+        {"a.jsonl", "{\"prompt\": \"p\"}\n", NULL, NULL, SD_ERR_FORMAT,
+         "line 1: key \"ref\": expected the response, a string "
+         "or a list of them, found nothing"},
         {"a.jsonl", "{\"prompt\": \"p\", \"ref\": []}\n", NULL, NULL, SD_ERR_FORMAT, "found an empty list"},
-        {"a.jsonl", "{\"prompt\": \"p\", \"ref\": [\"a\", 1]}\n", NULL, NULL, SD_ERR_FORMAT, "item 2: expected a string"},
-        {"a.jsonl", "{\"prompt\": \"p\", \"ref\": \"r\"}\n[1]\n", NULL, NULL, SD_ERR_FORMAT, "line 2: expected a JSON object"},
+        {"a.jsonl", "{\"prompt\": \"p\", \"ref\": [\"a\", 1]}\n", NULL, NULL, SD_ERR_FORMAT,
+         "item 2: expected a string"},
+        {"a.jsonl", "{\"prompt\": \"p\", \"ref\": \"r\"}\n[1]\n", NULL, NULL, SD_ERR_FORMAT,
+         "line 2: expected a JSON object"},
         {"a.jsonl", "{\"prompt\": \"p\", \"ref\": \"r\"}\n{\n", NULL, NULL, SD_ERR_FORMAT, "line 2: not valid JSON"},
         {"a.jsonl", "{\"x\": \"p\", \"ref\": \"r\"}\n", NULL, NULL, SD_ERR_FORMAT, "a --template builds prompts"},
         {"a.txt", "a\n", NULL, NULL, SD_ERR_ARG, "a.txt: lines of text, by its name"},
@@ -199,7 +209,8 @@ static void test_too_long(void **state)
     sd_dataset_clear(&d);
     o = options(100, SD_TOO_LONG_ERROR);
     o.vocab = 50;
-    sd_assert_fails(read_with(&d, "a.csv", text, NULL, "{mr}", &o, &err), SD_ERR_ARG, &err, "the model's vocabulary has 50");
+    sd_assert_fails(read_with(&d, "a.csv", text, NULL, "{mr}", &o, &err), SD_ERR_ARG, &err,
+                    "the model's vocabulary has 50");
     sd_dataset_clear(&d);
 }
 
@@ -225,7 +236,8 @@ static void test_hash_and_thin(void **state)
 static void test_allocations_fail(void **state)
 {
     (void)state;
-    char *path = file("a.csv", "mr,ref\na,bc\nd,e\n"), *json = file("a.jsonl", "{\"prompt\": \"p\", \"ref\": [\"x\", \"y\"]}\n");
+    char *path = file("a.csv", "mr,ref\na,bc\nd,e\n"),
+         *json = file("a.jsonl", "{\"prompt\": \"p\", \"ref\": [\"x\", \"y\"]}\n");
     bool done = false;
     for (long n = 1; !done; n++) {
         sd_dataset d = {0};

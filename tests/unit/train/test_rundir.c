@@ -94,7 +94,8 @@ static void test_life(void **state)
 static void test_newest(void **state)
 {
     (void)state;
-    static const char *const names[] = {"checkpoint-00000300", "checkpoint-00000040", "checkpoint-x", "checkpoint-00000999.old"};
+    static const char *const names[] = {"checkpoint-00000300", "checkpoint-00000040", "checkpoint-x",
+                                        "checkpoint-00000999.old"};
     (void)mkdir(dir, 0777);
     for (int i = 0; i < 4; i++) {
         char *path = sd_path_join(dir, names[i]);
