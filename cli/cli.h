@@ -77,6 +77,7 @@ int sd_verb_plan(int argc, char **argv);
 int sd_verb_logits(int argc, char **argv);
 int sd_verb_tokenize(int argc, char **argv);
 int sd_verb_tokenizer(int argc, char **argv);
+int sd_verb_train(int argc, char **argv);
 int sd_verb_info(int argc, char **argv);
 int sd_verb_bench(int argc, char **argv);
 int sd_verb_quantize(int argc, char **argv);

@@ -31,6 +31,7 @@ typedef struct sd_trainer_options {
     double lr, min_lr, beta1, beta2, epsilon, weight_decay;
     double clip;                  /* largest norm of the gradient; 0: any */
     double dropout;
+    double init_std;              /* of random weights; 0: the net's own */
     double distill;               /* share of the loss that is the teacher's; 0: none */
     const char *teacher_dir;      /* NULL: the model as it was at the start */
     uint64_t seed;
