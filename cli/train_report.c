@@ -312,9 +312,11 @@ int sd_train_print_result(const sd_train_job *job, sd_error *err)
     const sd_trainer_position *at = sd_trainer_at(job->trainer);
     const double seconds = sd_train_elapsed(job);
     if (job->flags->json) {
-        json_t *o = json_pack("{s:o, s:I, s:I, s:f, s:f}", "output", sd_cli_json_path(job->flags->output), "steps",
-                              (json_int_t)at->step, "tokens", (json_int_t)at->tokens, "loss", job->last.loss, "seconds",
-                              seconds);
+        json_t *o = json_pack("{s:o, s:I, s:I, s:f}", "output", sd_cli_json_path(job->flags->output), "steps",
+                              (json_int_t)at->step, "tokens", (json_int_t)at->tokens, "seconds", seconds);
+        if (o && job->last.tokens > 0) { /* else the last step was another process's */
+            (void)json_object_set_new(o, "loss", json_real(job->last.loss));
+        }
         if (o && job->state.best_step >= 0) {
             (void)json_object_set_new(o, "best_step", json_integer(job->state.best_step));
             (void)json_object_set_new(o, "dev_loss", json_real(job->state.best_loss));

@@ -110,8 +110,8 @@ static int save(sd_train_job *job, bool is_best, sd_error *err)
 static bool save_is_due(const sd_train_job *job)
 {
     const int64_t step = sd_trainer_at(job->trainer)->step;
-    if (step == 0 || job->run.latest == step) {
-        return false;
+    if (step == 0 || job->run.latest == step || !sd_trainer_is_well(job->trainer)) {
+        return false; /* a run that may be diverging keeps its last good checkpoint */
     }
     return job->save_steps > 0 ? step % job->save_steps == 0 : sd_clock_seconds() - job->saved_at >= job->save_seconds;
 }
@@ -160,6 +160,10 @@ static int evaluate(sd_train_job *job, sd_error *err)
         sum += job->dev_loss[lane];
     }
     const double mean = sum / job->n_lanes;
+    if (!isfinite(mean)) {
+        return sd_fail(err, SD_ERR_STATE, "step %lld: the loss on the dev data is %g; a lower --lr may help",
+                       (long long)sd_trainer_at(job->trainer)->step, mean);
+    }
     const bool best = job->state.best_step < 0 || mean < job->state.best_loss;
     job->state.evaluated = sd_trainer_at(job->trainer)->step;
     job->state.waiting = best ? 0 : job->state.waiting + 1;

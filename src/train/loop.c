@@ -244,6 +244,11 @@ static bool diverges(sd_trainer *t, double loss)
     return at->watched > WATCHED && at->average > 2 * at->lowest + 1;
 }
 
+bool sd_trainer_is_well(const sd_trainer *t)
+{
+    return t->at.watched <= WATCHED || t->at.average <= 1.3 * t->at.lowest + 0.3;
+}
+
 static int check_step(sd_trainer *t, const sd_step_report *r, sd_error *err)
 {
     if (!isfinite(r->loss) || !isfinite(r->grad_norm)) {

@@ -82,6 +82,9 @@ sd_trainer_position *sd_trainer_at(sd_trainer *trainer);
  * leaves the weights as they were before the step. */
 int sd_trainer_step(sd_trainer *trainer, sd_step_report *report, sd_error *err);
 
+/* Whether the average loss is about as low as it has been: long before a step fails because it diverges it is not. */
+bool sd_trainer_is_well(const sd_trainer *trainer);
+
 /* Mean loss over the response tokens of `data` under one lane's schedule, without dropout. `go_on` is asked between
  * micro-batches; NULL: nobody. SD_ERR_CANCELLED when it says no. */
 int sd_trainer_evaluate(sd_trainer *trainer, const sd_dataset *data, int lane, bool (*go_on)(void *user), void *user,
