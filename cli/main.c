@@ -46,8 +46,10 @@ static const sd_verb *find_verb(const char *name)
 
 static int unknown_verb(const char *name)
 {
-    return sd_cli_usage(NULL, "unknown verb \"%s\"; expected generate, plan, logits, tokenize, tokenizer, quantize, info, "
-                        "bench or help", name);
+    return sd_cli_usage(NULL,
+                        "unknown verb \"%s\"; expected generate, plan, logits, tokenize, tokenizer, quantize, "
+                        "info, bench or help",
+                        name);
 }
 
 static int overview(FILE *stream)

@@ -130,9 +130,10 @@ static void what_is_saved_comes_back(void **state)
 {
     (void)state;
     const int ranking[] = {0, 2, 1};
-    const sd_recipe all = {.prompt_template = (char *)(uintptr_t)"{a}\n\"", .max_tokens = 70, .trained = {1, 2.5, 1.0 / 3 + 7},
-                           .n_trained = 3, .schedule = {.full = true, .warmup = 2, .horizon = 29, .prompt = 5,
-                                                        .ranking = ranking, .n_ranking = 3}};
+    const sd_recipe all = {
+        .prompt_template = (char *)(uintptr_t)"{a}\n\"",
+        .max_tokens = 70, .trained = {1, 2.5, 1.0 / 3 + 7}, .n_trained = 3,
+        .schedule = {.full = true, .warmup = 2, .horizon = 29, .prompt = 5, .ranking = ranking, .n_ranking = 3}};
     const sd_recipe little = {.schedule = {.full = true, .warmup = 0, .prompt = SD_PROMPT_MAX}};
     const sd_recipe *const saved[] = {&all, &little};
     char *dir = sd_make_temp_dir();
