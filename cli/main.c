@@ -18,8 +18,10 @@ const sd_verb sd_verbs[] = {
      "Feeds given tokens and prints the logits at every step: an oracle that needs no tokenizer.", sd_verb_logits},
     {"tokenize", "DIR (--text TEXT | --input FILE.jsonl) [options]",
      "Turns text into token ids and back, one JSON object a line.", sd_verb_tokenize},
+#ifndef SD_NO_TRAIN
     {"train", "(MODEL | --config FILE --tokenizer DIR) --data FILE -o DIR [options]",
      "Trains a model for several budgets of layers at once, on prompts and responses.", sd_verb_train},
+#endif
     {"tokenizer", "train --data FILE --vocab-size N -o DIR [options]",
      "Learns a byte-level BPE from training data, for a model that is to be trained from scratch.", sd_verb_tokenizer},
     {"quantize", "MODEL -o DIR [options]",

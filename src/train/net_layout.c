@@ -168,8 +168,11 @@ static int check_rows(const sd_pass *p, const sd_net_row *rows, int n_rows, sd_e
             return sd_fail(err, SD_ERR_ARG, "row %d has a schedule for %d layers; the model has %d", r,
                            sd_schedule_n_layers(row->schedule), c->n_layers);
         }
+        if (!row->schedule || sd_schedule_is_full(row->schedule)) {
+            continue;
+        }
         first = first ? first : row->schedule;
-        if (row->schedule && !sd_schedule_same_ranking(first, row->schedule)) {
+        if (!sd_schedule_same_ranking(first, row->schedule)) {
             return sd_fail(err, SD_ERR_ARG, "row %d gives layers up in another order than the rows before it", r);
         }
     }
