@@ -89,7 +89,7 @@ static int find_config(sd_bench *bench, sd_error *err)
     int rc = sd_config_load(&bench->config, f->dir, err);
     rc = rc == SD_OK ? sd_recipe_load(&recipe, f->dir, err) : rc;
     if (rc == SD_OK) {
-        bench->schedule = recipe.schedule;
+        sd_recipe_take_schedule(&recipe, &bench->schedule);
         sd_recipe_clear(&recipe);
     }
     return rc;
@@ -143,6 +143,8 @@ static int choose_schedule(sd_bench *bench, int batch, double target, sd_schedul
     int rc = bench->by_clock && target > 1 ? choose_by_clock(bench, batch, target, &options, predicted, err)
                                            : sd_schedule_preset(&options, bench->config.n_layers, target, err);
     rc = rc == SD_OK ? sd_schedule_create(schedule, bench->config.n_layers, bench->flags->n_gen, &options, err) : rc;
+    options.ranking = NULL; /* the bench's */
+    options.n_ranking = 0;
     sd_schedule_options_clear(&options);
     return rc;
 }
@@ -272,6 +274,7 @@ static void clear(sd_bench *bench)
     sd_free(bench->tokens);
     sd_free(bench->feeds);
     sd_free(bench->rows);
+    sd_schedule_options_clear(&bench->schedule);
     sd_model_free(bench->model);
 }
 

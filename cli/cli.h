@@ -76,6 +76,8 @@ int sd_verb_generate(int argc, char **argv);
 int sd_verb_plan(int argc, char **argv);
 int sd_verb_logits(int argc, char **argv);
 int sd_verb_tokenize(int argc, char **argv);
+int sd_verb_tokenizer(int argc, char **argv);
+int sd_verb_train(int argc, char **argv);
 int sd_verb_info(int argc, char **argv);
 int sd_verb_bench(int argc, char **argv);
 int sd_verb_quantize(int argc, char **argv);
@@ -127,6 +129,25 @@ int sd_schedule_flags_by_clock(const sd_schedule_flags *flags, bool by_default, 
  * budget is left to sd_cost_choose. */
 int sd_schedule_flags_resolve(const sd_schedule_flags *flags, int n_layers, bool by_clock,
                               sd_schedule_options *options, sd_error *err);
+
+/* Options that name training data. */
+typedef struct sd_data_flags {
+    sd_strings data, responses;
+    const char *prompt_template, *response; /* response NULL: "response" */
+} sd_data_flags;
+
+#define SD_DATA_OPTIONS(flags)                                                                                         \
+    {"data", "FILE", SD_OPTION_STRINGS, &(flags).data,                                                                 \
+     "rows of prompts and responses: .csv, .jsonl, or lines of text; may be given several times"},                     \
+    {"data-responses", "FILE", SD_OPTION_STRINGS, &(flags).responses,                                                  \
+     "for lines of text: the responses, one a line; once for each --data"},                                            \
+    {"template", "TEXT", SD_OPTION_STRING, &(flags).prompt_template,                                                   \
+     "builds the prompt: {name} is a column or key; default: the model's"},                                            \
+    {"response", "NAME", SD_OPTION_STRING, &(flags).response,                                                          \
+     "the column or key of the response; in JSON it may be a list; default: response"}
+
+/* Checks that the files go together: lists as --NAME and --NAME-responses. Returns -1 to go on. */
+int sd_data_flags_check(const char *verb, const char *name, const sd_strings *data, const sd_strings *responses);
 
 /* "1,2,3" -> ids, at least one unless allow_empty. *ids is the caller's (free with sd_free). */
 int sd_parse_ids(const char *text, const char *option, bool allow_empty, int32_t **ids, int *n, sd_error *err);

@@ -193,7 +193,7 @@ static int prepare(sd_job *job, sd_error *err)
     sd_generate_options_default(&job->options);
     job->options.batch = f->batch;
     job->options.prefill_tokens = f->prefill_tokens;
-    job->options.schedule = job->recipe.schedule;
+    sd_recipe_take_schedule(&job->recipe, &job->options.schedule);
     rc = sd_schedule_flags_resolve(&f->schedule, job->info.n_layers, job->by_clock, &job->options.schedule, err);
     return rc == SD_OK ? sd_job_make_requests(job, err) : rc;
 }

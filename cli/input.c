@@ -212,68 +212,17 @@ static int read_jsonl(sd_input *in, const char *data, size_t len, const char *te
 
 /* ---- CSV ---- */
 
-typedef struct sd_table {
-    sd_csv csv;
-    char **columns; /* [n] names from the header */
-    size_t n;
-    const char *twice; /* a column that was asked for and whose name is not unique */
-} sd_table;
-
-static const char *csv_field(void *context, const char *name, size_t name_len, size_t *len)
-{
-    sd_table *t = context;
-    const char *found = NULL;
-    for (size_t i = 0; i < t->n; i++) {
-        if (strlen(t->columns[i]) == name_len && memcmp(t->columns[i], name, name_len) == 0) {
-            t->twice = found ? t->columns[i] : t->twice;
-            found = found ? found : sd_csv_field(&t->csv, i, len);
-        }
-    }
-    return found;
-}
-
-static int read_header(sd_table *t, char *names, size_t size, sd_error *err)
-{
-    int rc = sd_csv_next(&t->csv, err);
-    if (rc <= 0) {
-        return rc < 0 ? rc : sd_fail(err, SD_ERR_FORMAT, "the CSV is empty; expected a header line and records");
-    }
-    t->columns = sd_calloc(t->csv.n, sizeof *t->columns);
-    if (!t->columns) {
-        return sd_fail_memory(err, t->csv.n * sizeof *t->columns, "a CSV header");
-    }
-    size_t used = 0;
-    names[0] = '\0';
-    for (t->n = 0; t->n < t->csv.n; t->n++) {
-        size_t len;
-        const char *name = sd_csv_field(&t->csv, t->n, &len);
-        t->columns[t->n] = sd_strndup(name, len);
-        if (!t->columns[t->n]) {
-            return sd_fail_memory(err, len, "a CSV header");
-        }
-        if (used < size) {
-            int n = snprintf(names + used, size - used, "%s\"%s\"", used ? ", " : "", t->columns[t->n]);
-            used += n > 0 ? (size_t)n : 0;
-        }
-    }
-    return SD_OK;
-}
-
 static int read_records(sd_input *in, sd_table *t, const char *template, size_t limit, sd_error *err)
 {
-    char names[256];
-    int rc = read_header(t, names, sizeof names, err);
+    int rc = sd_table_read_header(t, err);
     while (rc == SD_OK && (limit == 0 || in->n < limit)) {
-        rc = sd_csv_next(&t->csv, err);
+        rc = sd_table_next(t, err);
         if (rc <= 0) {
             return rc;
         }
-        long line = t->csv.began;
-        if (t->csv.n != t->n) {
-            return sd_fail(err, SD_ERR_FORMAT, "line %ld: %zu fields, the header has %zu", line, t->csv.n, t->n);
-        }
+        const long line = t->csv.began;
         sd_buf prompt = {0};
-        rc = sd_template_fill(template, csv_field, t, names, &prompt, err);
+        rc = sd_template_fill(template, sd_table_field, t, t->names, &prompt, err);
         if (rc == SD_OK && t->twice) {
             rc = sd_fail(err, SD_ERR_FORMAT, "the header has column \"%s\" twice, and the template asks for it",
                          t->twice);
@@ -299,11 +248,7 @@ static int read_csv(sd_input *in, const char *data, size_t len, const char *temp
     }
     sd_table t = {.csv = {.data = data, .len = len, .line = 1}};
     int rc = read_records(in, &t, template, limit, err);
-    for (size_t i = 0; i < t.n; i++) {
-        sd_free(t.columns[i]);
-    }
-    sd_free(t.columns);
-    sd_csv_clear(&t.csv);
+    sd_table_clear(&t);
     return rc;
 }
 

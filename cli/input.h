@@ -8,7 +8,8 @@
 #include <jansson.h>
 
 #include "include/skipdecode/skipdecode.h"
-#include "src/base/buf.h"
+#include "src/base/csv.h"
+#include "src/base/template.h"
 
 typedef enum sd_format { SD_FORMAT_AUTO, SD_FORMAT_TEXT, SD_FORMAT_JSONL, SD_FORMAT_CSV } sd_format;
 
@@ -38,31 +39,5 @@ void sd_input_clear(sd_input *input);
 
 /* Appends all bytes of a regular file, a pipe (<(command), a FIFO), or "-", standard input. */
 int sd_input_read_all(sd_buf *out, const char *path, sd_error *err);
-
-/* ---- templates (template.c) ---- */
-
-/* The value of a field, [*len] bytes; NULL: no such field. */
-typedef const char *(*sd_field_fn)(void *context, const char *name, size_t name_len, size_t *len);
-
-/* Appends the filled template. A missing field is named, along with `fields`, the ones there are. */
-int sd_template_fill(const char *template, sd_field_fn field, void *context, const char *fields, sd_buf *out,
-                     sd_error *err);
-int sd_template_fields(const char *template, sd_error *err); /* how many {field}s; negative: malformed */
-
-/* ---- CSV (csv.c): RFC 4180, quoted fields may hold newlines ---- */
-
-typedef struct sd_csv {
-    const char *data;
-    size_t len, at;
-    long line, began; /* here, and where the record began */
-    sd_buf text;      /* the fields of one record, one after the other */
-    size_t *ends;     /* [cap] end of each in text */
-    size_t n, cap;
-} sd_csv;
-
-/* Reads the next record: 1, or 0 at the end, or an error. */
-int sd_csv_next(sd_csv *csv, sd_error *err);
-const char *sd_csv_field(const sd_csv *csv, size_t i, size_t *len);
-void sd_csv_clear(sd_csv *csv);
 
 #endif

@@ -136,7 +136,8 @@ static int prepare(sd_logits_job *job, const sd_model_flags *mf, const sd_schedu
     if (rc != SD_OK) {
         return rc;
     }
-    sd_schedule_options so = recipe.schedule;
+    sd_schedule_options so;
+    sd_recipe_take_schedule(&recipe, &so);
     sd_recipe_clear(&recipe);
     rc = sd_parse_ids(ids, "--ids", false, &job->ids, &job->n_ids, err);
     if (rc == SD_OK) {

@@ -18,6 +18,12 @@ const sd_verb sd_verbs[] = {
      "Feeds given tokens and prints the logits at every step: an oracle that needs no tokenizer.", sd_verb_logits},
     {"tokenize", "DIR (--text TEXT | --input FILE.jsonl) [options]",
      "Turns text into token ids and back, one JSON object a line.", sd_verb_tokenize},
+#ifndef SD_NO_TRAIN
+    {"train", "(MODEL | --config FILE --tokenizer DIR) --data FILE -o DIR [options]",
+     "Trains a model for several budgets of layers at once, on prompts and responses.", sd_verb_train},
+#endif
+    {"tokenizer", "train --data FILE --vocab-size N -o DIR [options]",
+     "Learns a byte-level BPE from training data, for a model that is to be trained from scratch.", sd_verb_tokenizer},
     {"quantize", "MODEL -o DIR [options]",
      "Packs a model's weights into 8 or 4 bits (or bf16, f32), in a directory that loads at once.", sd_verb_quantize},
     {"info", "MODEL [options]", "Says what a model directory holds.", sd_verb_info},
@@ -49,8 +55,10 @@ static const sd_verb *find_verb(const char *name)
 
 static int unknown_verb(const char *name)
 {
-    return sd_cli_usage(NULL, "unknown verb \"%s\"; expected generate, plan, logits, tokenize, quantize, info, bench, "
-                        "score, eval or help", name);
+    return sd_cli_usage(NULL,
+                        "unknown verb \"%s\"; expected generate, plan, logits, tokenize, train, tokenizer, score, eval, "
+                        "quantize, info, bench or help",
+                        name);
 }
 
 static int overview(FILE *stream)

@@ -14,7 +14,7 @@
 #include "src/base/error.h"
 #include "src/base/utf8.h"
 
-enum { MAX_OPTIONS = 48, HELP_COLUMN = 30 };
+enum { MAX_OPTIONS = 64, HELP_COLUMN = 30 };
 
 /* What getopt_long returns: values beyond any character, which it uses for short options. The only one of these is
  * OUTPUT, where there is an option of the name behind it. */

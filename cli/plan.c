@@ -235,7 +235,8 @@ static int prepare(sd_plan *p, sd_error *err)
     if (rc != SD_OK) {
         return rc;
     }
-    sd_schedule_options so = recipe.schedule;
+    sd_schedule_options so;
+    sd_recipe_take_schedule(&recipe, &so);
     set_defaults(p, &recipe);
     sd_recipe_clear(&recipe);
     rc = sd_schedule_flags_resolve(&p->flags, p->config.n_layers, p->by_clock, &so, err);

@@ -30,8 +30,11 @@ void sd_progress_tick(sd_progress *p)
     bar[BAR] = '\0';
     int left = share > 0.01 ? (int)(seconds / share - seconds) : -1;
     fprintf(stderr, "\r[%s] %lld/%lld %s  ", bar, (long long)p->done, (long long)p->total, p->unit ? p->unit : "rows");
-    if (!p->unit) {
+    if (!p->unit || p->note) {
         fprintf(stderr, "%.0f tokens/s  ", seconds > 0 ? (double)p->tokens / seconds : 0.0);
+    }
+    if (p->note) {
+        fprintf(stderr, "%s  ", p->note);
     }
     left >= 0 ? (void)fprintf(stderr, "%d:%02d left ", left / 60, left % 60) : (void)fputs("       ", stderr);
     fputs("\033[K", stderr);

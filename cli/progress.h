@@ -11,6 +11,7 @@ typedef struct sd_progress {
     double start, shown;
     int64_t total, done; /* rows, or what `unit` says */
     const char *unit;    /* NULL: rows, with their tokens a second */
+    const char *note;    /* shown behind; NULL: nothing */
     int64_t tokens;
     double work_total, work_done; /* tokens at most, for the time left */
 } sd_progress;

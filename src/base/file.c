@@ -296,3 +296,20 @@ void sd_atomic_discard(sd_atomic_file *file)
     sd_free(file->path);
     *file = (sd_atomic_file){0};
 }
+
+int sd_copy_file(const char *from, const char *to, sd_error *err)
+{
+    sd_file source;
+    sd_atomic_file copy;
+    int rc = sd_file_open(&source, from, false, err);
+    if (rc != SD_OK) {
+        return rc;
+    }
+    rc = sd_atomic_open(&copy, to, err);
+    if (rc == SD_OK) {
+        (void)fwrite(source.data, 1, source.size, copy.stream); /* errors stay in the stream and come out at commit */
+        rc = sd_atomic_commit(&copy, err);
+    }
+    sd_file_close(&source);
+    return rc;
+}

@@ -55,4 +55,7 @@ int sd_atomic_open_locked(sd_atomic_file *file, const char *path, sd_error *err)
 int sd_atomic_commit(sd_atomic_file *file, sd_error *err); /* on failure the temporary file is removed */
 void sd_atomic_discard(sd_atomic_file *file);               /* tolerates {0} and a committed file */
 
+/* Copies a regular file, atomically. */
+int sd_copy_file(const char *from, const char *to, sd_error *err);
+
 #endif

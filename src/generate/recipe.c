@@ -1,12 +1,37 @@
 /* SPDX-License-Identifier: MIT */
 #include "src/generate/recipe.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "src/base/alloc.h"
 #include "src/base/error.h"
 #include "src/base/file.h"
 #include "src/base/json.h"
+
+/* Whether it is a permutation of the model's layers is found out when a schedule is made. */
+static int read_ranking(sd_schedule_options *o, const json_t *list, sd_error *err)
+{
+    const size_t n = json_array_size(list);
+    int *ranking = json_is_array(list) && n > 0 && n <= 1 << 14 ? sd_malloc(n, sizeof *ranking) : NULL;
+    for (size_t i = 0; ranking && i < n; i++) {
+        int64_t layer;
+        if (!sd_json_as_int(json_array_get(list, i), &layer) || layer < 0 || layer >= 1 << 14) {
+            sd_free(ranking);
+            return sd_fail(err, SD_ERR_FORMAT, "key \"ranking\": item %zu is not the number of a layer", i + 1);
+        }
+        ranking[i] = (int)layer;
+    }
+    if (!ranking) {
+        return json_is_array(list) && n > 0 && n <= 1 << 14
+                   ? sd_fail_memory(err, n * sizeof *ranking, "a ranking")
+                   : sd_fail(err, SD_ERR_FORMAT, "key \"ranking\": expected a list of layers, found %s",
+                             sd_json_type_name(list));
+    }
+    o->ranking = ranking;
+    o->n_ranking = (int)n;
+    return SD_OK;
+}
 
 static int read_schedule(sd_schedule_options *o, const json_t *json, sd_error *err)
 {
@@ -33,7 +58,8 @@ static int read_schedule(sd_schedule_options *o, const json_t *json, sd_error *e
         return sd_fail(err, SD_ERR_FORMAT, "key \"prompt\": expected \"full\", \"max\" or a number of layers, found %s",
                        word ? word : sd_json_type_name(prompt));
     }
-    return SD_OK;
+    const json_t *ranking = json_object_get(json, "ranking");
+    return ranking ? read_ranking(o, ranking, err) : SD_OK;
 }
 
 static int read_trained(sd_recipe *r, const json_t *list, sd_error *err)
@@ -117,5 +143,73 @@ int sd_recipe_load(sd_recipe *r, const char *dir, sd_error *err)
 void sd_recipe_clear(sd_recipe *r)
 {
     sd_free(r->prompt_template);
+    sd_schedule_options_clear(&r->schedule);
     *r = (sd_recipe){0};
+}
+
+void sd_recipe_take_schedule(sd_recipe *r, sd_schedule_options *options)
+{
+    *options = r->schedule;
+    sd_schedule_options_default(&r->schedule);
+}
+
+/* ---- writing ---- */
+
+static json_t *make_schedule(const sd_schedule_options *o)
+{
+    json_t *prompt = o->prompt == SD_PROMPT_FULL ? json_string("full")
+                     : o->prompt == SD_PROMPT_MAX ? json_string("max") : json_integer(o->prompt);
+    json_t *json = json_pack("{s:i, s:o}", "warmup", o->warmup, "prompt", prompt);
+    bool ok = json != NULL;
+    if (ok && o->horizon > 0) {
+        ok = json_object_set_new(json, "horizon", json_integer(o->horizon)) == 0;
+    }
+    if (ok && o->ranking) {
+        json_t *ranking = json_array();
+        for (int i = 0; i < o->n_ranking; i++) {
+            ok = json_array_append_new(ranking, json_integer(o->ranking[i])) == 0 && ok;
+        }
+        ok = json_object_set_new(json, "ranking", ranking) == 0 && ok;
+    }
+    if (!ok) {
+        json_decref(json);
+    }
+    return ok ? json : NULL;
+}
+
+static json_t *make_recipe(const sd_recipe *r)
+{
+    json_t *json = json_pack("{s:i, s:s*, s:o}", "format", 1, "prompt_template", r->prompt_template, "schedule",
+                             make_schedule(&r->schedule));
+    bool ok = json != NULL;
+    if (ok && r->n_trained > 0) {
+        json_t *trained = json_array();
+        for (int i = 0; i < r->n_trained; i++) {
+            ok = json_array_append_new(trained, json_real(r->trained[i])) == 0 && ok;
+        }
+        ok = json_object_set_new(json, "trained_speedups", trained) == 0 && ok;
+    }
+    if (ok && r->max_tokens > 0) {
+        ok = json_object_set_new(json, "max_tokens", json_integer(r->max_tokens)) == 0;
+    }
+    if (!ok) {
+        json_decref(json);
+    }
+    return ok ? json : NULL;
+}
+
+int sd_recipe_save(const sd_recipe *r, const char *dir, sd_error *err)
+{
+    json_t *json = make_recipe(r);
+    char *text = json ? json_dumps(json, JSON_INDENT(2)) : NULL, *path = sd_path_join(dir, "skipdecode.json");
+    sd_atomic_file file;
+    int rc = text && path ? sd_atomic_open(&file, path, err) : sd_fail_memory(err, 4096, "skipdecode.json");
+    if (rc == SD_OK) {
+        (void)fprintf(file.stream, "%s\n", text); /* errors stay in the stream and come out at commit */
+        rc = sd_atomic_commit(&file, err);
+    }
+    sd_free(path);
+    free(text);
+    json_decref(json);
+    return rc;
 }

@@ -10,11 +10,11 @@
 #include "src/base/log.h"
 #include "src/model/model.h"
 
-enum { NAME_SIZE = 256 };
+enum { NAME_SIZE = SD_TENSOR_NAME };
 
 static bool slot_is_per_layer(sd_slot slot) { return slot >= SD_SLOT_LAYER; }
 
-static void row_name(char name[NAME_SIZE], const char *prefix, const sd_tensor_row *row, int layer)
+void sd_tensor_row_name(char name[SD_TENSOR_NAME], const char *prefix, const sd_tensor_row *row, int layer)
 {
     const char *mark = strstr(row->name, "%d");
     if (mark) {
@@ -30,7 +30,7 @@ static const char *find_prefix(const sd_arch *arch, const sd_checkpoint *checkpo
     for (const char *const *prefix = arch->prefixes; *prefix; prefix++) {
         for (size_t i = 0; i < arch->n_rows; i++) {
             char name[NAME_SIZE];
-            row_name(name, *prefix, &arch->rows[i], 0);
+            sd_tensor_row_name(name, *prefix, &arch->rows[i], 0);
             if (slot_is_per_layer(arch->rows[i].slot) && sd_checkpoint_find(checkpoint, name)) {
                 return *prefix;
             }
@@ -134,7 +134,7 @@ static int bind_row(sd_binding *b, const sd_tensor_row *row, int layer, const sd
                     const sd_checkpoint *checkpoint, const char *prefix, sd_error *err)
 {
     char name[NAME_SIZE];
-    row_name(name, prefix, row, layer);
+    sd_tensor_row_name(name, prefix, row, layer);
     const sd_tensor *t = sd_checkpoint_find(checkpoint, name);
     if (!t) {
         return sd_fail(err, SD_ERR_FORMAT, "tensor \"%s\" is missing%s", name,
@@ -181,7 +181,7 @@ static bool expected_tensor(const sd_binding *b, const sd_config *config, const 
     for (size_t i = 0; i < b->arch->n_rows; i++) {
         const sd_tensor_row *row = &b->arch->rows[i];
         char name[NAME_SIZE];
-        row_name(name, "", row, layer);
+        sd_tensor_row_name(name, "", row, layer);
         if (strcmp(name, rest) == 0 && (!row->exists || row->exists(config))) {
             return true;
         }
@@ -236,7 +236,7 @@ int sd_binding_make(sd_binding *b, sd_config *config, const sd_checkpoint *check
         }
         if (row->slot == SD_SLOT_EMBED) {
             char name[NAME_SIZE];
-            row_name(name, prefix, row, 0);
+            sd_tensor_row_name(name, prefix, row, 0);
             rc = bind_head(b, config, checkpoint, name, err);
             continue;
         }

@@ -107,6 +107,10 @@ typedef struct sd_arch {
 
 extern const sd_arch sd_arch_opt;
 
+/* The name of a row's tensor: the prefix, and the layer where the row has one for each. */
+enum { SD_TENSOR_NAME = 256 };
+void sd_tensor_row_name(char name[SD_TENSOR_NAME], const char *prefix, const sd_tensor_row *row, int layer);
+
 /* NULL: no such architecture. */
 const sd_arch *sd_arch_find(const char *model_type);
 int64_t sd_config_dim(const sd_config *config, sd_dim dim);

@@ -21,6 +21,22 @@ static int byte_of_character(unsigned c)
     return i <= 32 ? (int)i : i <= 66 ? (int)(i - 33 + 127) : i == 67 ? 173 : -1;
 }
 
+void sd_vocab_write_bytes(sd_buf *out, const char *bytes, size_t len)
+{
+    for (size_t i = 0; i < len; i++) {
+        const unsigned byte = (unsigned char)bytes[i];
+        unsigned c = byte;
+        if (!stands_for_itself(byte)) {
+            c = 0x100 + (byte <= 32 ? byte : byte <= 160 ? byte - 127 + 33 : 67);
+        }
+        char text[2] = {(char)(0xC0 | c >> 6), (char)(0x80 | (c & 0x3F))};
+        if (c < 0x80) {
+            text[0] = (char)c;
+        }
+        sd_buf_add(out, text, c < 0x80 ? 1 : 2);
+    }
+}
+
 /* Reads text as characters of the alphabet into bytes [len]. False if any character is not in it. */
 static bool read_alphabet(const char *text, size_t len, char *bytes, size_t *n_bytes)
 {

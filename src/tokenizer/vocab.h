@@ -70,6 +70,9 @@ static inline uint32_t sd_vocab_rank(const sd_vocab *vocab, int32_t left, int32_
     return sd_map_get(&vocab->merges, (uint64_t)(uint32_t)left << 32 | (uint32_t)right);
 }
 
+/* Appends bytes as files write them, in the byte alphabet. */
+void sd_vocab_write_bytes(sd_buf *out, const char *bytes, size_t len);
+
 /* How much of a token a message shows, for "%.*s": whole characters, about 60 bytes. */
 int sd_token_shown(const char *text, size_t len);
 

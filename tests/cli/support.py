@@ -105,6 +105,21 @@ def write_csv(path, n, seed=1):
     return path
 
 
+def sentence(mr):
+    """A reference that the meaning representation decides."""
+    slots = dict(part.rstrip("]").split("[", 1) for part in mr.split(", "))
+    text = slots.pop("name") + " is here."
+    return text + "".join(" Its %s: %s." % slot for slot in slots.items())
+
+
+def write_pairs(path, n, seed):
+    with open(path, "w", encoding="utf-8", newline="") as file:
+        table = csv.writer(file, lineterminator="\n")
+        table.writerow(["mr", "ref"])
+        table.writerows([mr, sentence(mr)] for mr in meaning_representations(n, seed))
+    return path
+
+
 def write(path, content):
     with open(path, "wb") as file:
         file.write(content if isinstance(content, bytes) else content.encode())

@@ -102,6 +102,10 @@ static void mistakes_are_named(void **state)
         {"{'format': 1, 'schedule': {'prompt': 0}}", "\"prompt\": expected"},
         {"{'format': 1, 'schedule': {'prompt': 2.5}}", "\"prompt\": expected"},
         {"{'format': 1, 'schedule': {'prompt': true}}", "\"prompt\": expected"},
+        {"{'format': 1, 'schedule': {'ranking': 3}}", "\"ranking\": expected a list of layers, found a number"},
+        {"{'format': 1, 'schedule': {'ranking': []}}", "\"ranking\": expected a list of layers"},
+        {"{'format': 1, 'schedule': {'ranking': [0, -1]}}", "\"ranking\": item 2 is not the number of a layer"},
+        {"{'format': 1, 'schedule': {'ranking': [0, 1.5]}}", "\"ranking\": item 2"},
         {"{'format': 1, 'trained_speedups': 2}", "\"trained_speedups\": expected an array, found a number"},
         {"{'format': 1, 'trained_speedups': [2, '3']}", "\"trained_speedups\": expected at most 16 numbers"},
         {"{'format': 1, 'trained_speedups': [0.5]}", "\"trained_speedups\": expected at most 16 numbers"},
@@ -122,6 +126,41 @@ static void mistakes_are_named(void **state)
     sd_assert_fails(sd_recipe_load(&r, "/nowhere/at/all", &err), SD_ERR_ARG, &err, "no such directory");
 }
 
+static void what_is_saved_comes_back(void **state)
+{
+    (void)state;
+    const int ranking[] = {0, 2, 1};
+    const sd_recipe all = {
+        .prompt_template = (char *)(uintptr_t)"{a}\n\"",
+        .max_tokens = 70, .trained = {1, 2.5, 1.0 / 3 + 7}, .n_trained = 3,
+        .schedule = {.full = true, .warmup = 2, .horizon = 29, .prompt = 5, .ranking = ranking, .n_ranking = 3}};
+    const sd_recipe little = {.schedule = {.full = true, .warmup = 0, .prompt = SD_PROMPT_MAX}};
+    const sd_recipe *const saved[] = {&all, &little};
+    char *dir = sd_make_temp_dir();
+    sd_error err;
+    for (int i = 0; i < 2; i++) {
+        sd_recipe r;
+        const sd_recipe *s = saved[i];
+        sd_assert_ok(sd_recipe_save(s, dir, &err), &err);
+        sd_assert_ok(sd_recipe_load(&r, dir, &err), &err);
+        assert_true(r.prompt_template ? strcmp(r.prompt_template, s->prompt_template) == 0 : !s->prompt_template);
+        assert_int_equal(r.max_tokens, s->max_tokens);
+        assert_int_equal(r.n_trained, s->n_trained);
+        assert_memory_equal(r.trained, s->trained, sizeof r.trained);
+        sd_schedule_options o;
+        sd_recipe_take_schedule(&r, &o);
+        sd_recipe_clear(&r); /* the list is the options' now */
+        assert_int_equal(o.warmup, s->schedule.warmup);
+        assert_int_equal(o.horizon, s->schedule.horizon);
+        assert_int_equal(o.prompt, s->schedule.prompt);
+        assert_int_equal(o.n_ranking, s->schedule.n_ranking);
+        assert_true(o.n_ranking == 0 || memcmp(o.ranking, ranking, sizeof ranking) == 0);
+        sd_schedule_options_clear(&o);
+    }
+    sd_assert_fails(sd_recipe_save(&all, "/nowhere/at/all", &err), SD_ERR_IO, &err, "/nowhere/at/all/skipdecode.json");
+    sd_remove_temp_dir(dir);
+}
+
 static void an_allocation_that_fails_is_an_error(void **state)
 {
     (void)state;
@@ -130,12 +169,12 @@ static void an_allocation_that_fails_is_an_error(void **state)
         sd_recipe r;
         sd_error err = {0};
         sd_alloc_fail_at(n);
-        rc = load(&r, "{'format': 1, 'prompt_template': 'x'}", &err);
+        rc = load(&r, "{'format': 1, 'prompt_template': 'x', 'schedule': {'ranking': [1, 0]}}", &err);
         sd_alloc_fail_at(0);
         if (rc != SD_OK) {
             sd_assert_fails(rc, SD_ERR_MEMORY, &err, "out of memory");
         } else {
-            assert_true(n > 2);
+            assert_true(n > 3);
         }
         sd_recipe_clear(&r);
     }
@@ -148,6 +187,7 @@ int main(void)
         cmocka_unit_test(everything_is_read),
         cmocka_unit_test(what_is_left_out_has_a_default),
         cmocka_unit_test(mistakes_are_named),
+        cmocka_unit_test(what_is_saved_comes_back),
         cmocka_unit_test(an_allocation_that_fails_is_an_error),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
+#include "src/base/csv.h"
+
+#include <stdio.h>
 #include <string.h>
 
-#include "cli/input.h"
 #include "src/base/alloc.h"
-#include "src/base/error.h"
 
 static int end_field(sd_csv *c, sd_error *err)
 {
@@ -91,4 +92,64 @@ void sd_csv_clear(sd_csv *c)
     sd_buf_free(&c->text);
     sd_free(c->ends);
     *c = (sd_csv){0};
+}
+
+/* ---- tables ---- */
+
+const char *sd_table_field(void *table, const char *name, size_t name_len, size_t *len)
+{
+    sd_table *t = table;
+    const char *found = NULL;
+    for (size_t i = 0; i < t->n; i++) {
+        if (strlen(t->columns[i]) == name_len && memcmp(t->columns[i], name, name_len) == 0) {
+            t->twice = found ? t->columns[i] : t->twice;
+            found = found ? found : sd_csv_field(&t->csv, i, len);
+        }
+    }
+    return found;
+}
+
+int sd_table_read_header(sd_table *t, sd_error *err)
+{
+    int rc = sd_csv_next(&t->csv, err);
+    if (rc <= 0) {
+        return rc < 0 ? rc : sd_fail(err, SD_ERR_FORMAT, "the CSV is empty; expected a header line and records");
+    }
+    t->columns = sd_calloc(t->csv.n, sizeof *t->columns);
+    if (!t->columns) {
+        return sd_fail_memory(err, t->csv.n * sizeof *t->columns, "a CSV header");
+    }
+    size_t used = 0;
+    for (t->n = 0; t->n < t->csv.n; t->n++) {
+        size_t len;
+        const char *name = sd_csv_field(&t->csv, t->n, &len);
+        t->columns[t->n] = sd_strndup(name, len);
+        if (!t->columns[t->n]) {
+            return sd_fail_memory(err, len, "a CSV header");
+        }
+        if (used < sizeof t->names) {
+            int n = snprintf(t->names + used, sizeof t->names - used, "%s\"%s\"", used ? ", " : "", t->columns[t->n]);
+            used += n > 0 ? (size_t)n : 0;
+        }
+    }
+    return SD_OK;
+}
+
+int sd_table_next(sd_table *t, sd_error *err)
+{
+    int rc = sd_csv_next(&t->csv, err);
+    if (rc > 0 && t->csv.n != t->n) {
+        rc = sd_fail(err, SD_ERR_FORMAT, "line %ld: %zu fields, the header has %zu", t->csv.began, t->csv.n, t->n);
+    }
+    return rc;
+}
+
+void sd_table_clear(sd_table *t)
+{
+    for (size_t i = 0; i < t->n; i++) {
+        sd_free(t->columns[i]);
+    }
+    sd_free(t->columns);
+    sd_csv_clear(&t->csv);
+    *t = (sd_table){0};
 }

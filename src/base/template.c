@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-#include <string.h>
+#include "src/base/template.h"
 
-#include "cli/input.h"
-#include "src/base/error.h"
+#include <string.h>
 
 /* Walks the template: literal text to `out`, fields through `field`. With field NULL it only counts. */
 static int walk(const char *template, sd_field_fn field, void *context, const char *fields, sd_buf *out, sd_error *err)
