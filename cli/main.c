@@ -56,8 +56,8 @@ static const sd_verb *find_verb(const char *name)
 static int unknown_verb(const char *name)
 {
     return sd_cli_usage(NULL,
-                        "unknown verb \"%s\"; expected generate, plan, logits, tokenize, train, tokenizer, score, eval, "
-                        "quantize, info, bench or help",
+                        "unknown verb \"%s\"; expected generate, plan, logits, tokenize, train, tokenizer, score, "
+                        "eval, quantize, info, bench or help",
                         name);
 }
 

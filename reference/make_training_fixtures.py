@@ -1,5 +1,5 @@
-"""Writes what training has to compute for the tiny checkpoints of tests/fixtures: training.json and gradients.safetensors
-in their folders.
+"""Writes what training has to compute for the tiny checkpoints of tests/fixtures: training.json and
+gradients.safetensors in their folders.
 
     python reference/make_training_fixtures.py [--out tests/fixtures]
 

@@ -48,8 +48,8 @@ static int teacher_config(const sd_net_options *o, sd_config *config, sd_error *
     }
     int rc = sd_config_load(config, o->teacher_dir, err);
     if (rc == SD_OK && config->vocab != o->config->vocab) {
-        rc = sd_fail(err, SD_ERR_ARG, "%s: the teacher has %d tokens in its vocabulary, the model %d: they must be the same",
-                     o->teacher_dir, config->vocab, o->config->vocab);
+        rc = sd_fail(err, SD_ERR_ARG, "%s: the teacher has %d tokens in its vocabulary, the model %d: they must be the "
+                     "same", o->teacher_dir, config->vocab, o->config->vocab);
     }
     return rc;
 }
@@ -201,15 +201,16 @@ static double head_loss(sd_net *net, float scale, bool distill)
                             sd_pass_head_input(&net->teacher_pass) + (size_t)at * (size_t)teacher_embed,
                             sd_pass_head(&net->teacher_pass), rows, vocab, teacher_embed);
         }
-        sd_math_cross_entropy(p->nll, p->logits, p->target + at, distill ? net->teacher_logits : NULL, net->distill, rows,
-                              vocab, scale, gradient);
+        sd_math_cross_entropy(p->nll, p->logits, p->target + at, distill ? net->teacher_logits : NULL, net->distill,
+                              rows, vocab, scale, gradient);
         for (int r = 0; r < rows; r++) {
             sum += p->nll[r];
         }
         if (gradient) {
-            sd_math_product_weights(sd_param_in(&net->params, net->gradients, slot, 0), p->logits, in, rows, vocab, embed);
-            sd_math_product_inputs(p->dlast + (size_t)at * (size_t)embed, p->logits, sd_pass_head(p), rows, vocab, embed,
-                                   false);
+            sd_math_product_weights(sd_param_in(&net->params, net->gradients, slot, 0), p->logits, in, rows, vocab,
+                                    embed);
+            sd_math_product_inputs(p->dlast + (size_t)at * (size_t)embed, p->logits, sd_pass_head(p), rows, vocab,
+                                   embed, false);
         }
     }
     return sum;
@@ -270,7 +271,8 @@ void sd_net_adamw(sd_net *net, const sd_adamw *a)
     for (size_t i = 0; i < net->params.n_list; i++) {
         const sd_param *p = &net->params.list[i];
         numbers.keep = p->rank == 2 ? (float)(1.0 - a->lr * a->weight_decay) : 1.0f;
-        sd_math_adamw(net->params.values + p->at, net->m + p->at, net->v + p->at, net->gradients + p->at, p->n, &numbers);
+        sd_math_adamw(net->params.values + p->at, net->m + p->at, net->v + p->at, net->gradients + p->at, p->n,
+                      &numbers);
     }
 }
 

@@ -62,7 +62,8 @@ static inline __attribute__((always_inline)) void combine(float *restrict y, con
         const float *c = columns + (size_t)j * stride;
         const float a = x[j], b = x[j + 1], e = x[j + 2], f = x[j + 3];
         for (int i = 0; i < n; i++) {
-            y[i] += a * c[i] + b * c[stride + (size_t)i] + e * c[2 * stride + (size_t)i] + f * c[3 * stride + (size_t)i];
+            const size_t at = (size_t)i;
+            y[i] += a * c[at] + b * c[stride + at] + e * c[2 * stride + at] + f * c[3 * stride + at];
         }
     }
     for (; j < d; j++) {
@@ -73,7 +74,8 @@ static inline __attribute__((always_inline)) void combine(float *restrict y, con
     }
 }
 
-static inline __attribute__((always_inline)) void add_scaled(float *restrict y, const float *restrict x, float by, int n)
+static inline __attribute__((always_inline)) void add_scaled(float *restrict y, const float *restrict x, float by,
+                                                             int n)
 {
     for (int i = 0; i < n; i++) {
         y[i] += by * x[i];

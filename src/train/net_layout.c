@@ -135,8 +135,8 @@ static int check_ids(const sd_config *c, const char *what, int row, const int32_
 {
     for (int i = 0; i < n; i++) {
         if (ids[i] < 0 || ids[i] >= c->vocab) {
-            return sd_fail(err, SD_ERR_ARG, "row %d: token %d of the %s is %d; the model has tokens 0 to %d", row, i, what,
-                           ids[i], c->vocab - 1);
+            return sd_fail(err, SD_ERR_ARG, "row %d: token %d of the %s is %d; the model has tokens 0 to %d", row, i,
+                           what, ids[i], c->vocab - 1);
         }
     }
     return SD_OK;
@@ -150,8 +150,8 @@ static int check_rows(const sd_pass *p, const sd_net_row *rows, int n_rows, sd_e
     for (int r = 0; r < n_rows; r++) {
         const sd_net_row *row = &rows[r];
         if (row->n_prompt < 1 || row->n_response < 1) {
-            return sd_fail(err, SD_ERR_ARG, "row %d has %d prompt and %d response tokens; at least one of each is needed",
-                           r, row->n_prompt, row->n_response);
+            return sd_fail(err, SD_ERR_ARG, "row %d has %d prompt and %d response tokens; at least one of each is "
+                           "needed", r, row->n_prompt, row->n_response);
         }
         const int64_t fed = (int64_t)row->n_prompt + row->n_response - 1;
         if (fed > c->max_positions) {

@@ -18,8 +18,8 @@
 #define SD_CLONES
 #endif
 
-/* e^x for x <= 0 to about 2 units in the last place; below -87 it is 0. Cody-Waite reduction and Taylor's polynomial, in
- * operations that a compiler can do for many x at once. */
+/* e^x for x <= 0 to about 2 units in the last place; below -87 it is 0. Cody-Waite reduction and Taylor's polynomial,
+ * in operations that a compiler can do for many x at once. */
 static inline __attribute__((always_inline)) float sd_loop_exp(float x)
 {
     const float clamped = x < -87.0f ? -87.0f : x;
@@ -53,8 +53,9 @@ static inline __attribute__((always_inline)) float sd_loop_dropped(float x, uint
     return limit == 0 ? x : sd_loop_mix(key + i * 0x9E3779B9u) < limit ? 0.0f : x * keep;
 }
 
-static inline __attribute__((always_inline)) void sd_loop_norm_apply(float *y, const float *x, float mean, float inverse,
-                                                                    const float *gain, const float *bias, int n)
+static inline __attribute__((always_inline)) void sd_loop_norm_apply(float *y, const float *x, float mean,
+                                                                    float inverse, const float *gain,
+                                                                    const float *bias, int n)
 {
     if (gain && bias) {
         for (int i = 0; i < n; i++) {

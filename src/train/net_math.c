@@ -326,7 +326,8 @@ static void add_dropped_range(const void *loop, int first, int last, int worker)
     const float keep = 1.0f / (1.0f - l->dropout->rate);
     for (int r = first; r < last; r++) {
         const size_t at = (size_t)r * (size_t)l->n;
-        add_dropped_row(l->y + at, l->a + at, l->x + at, l->b, l->n, row_key(l->dropout, r), drop_limit(l->dropout), keep);
+        add_dropped_row(l->y + at, l->a + at, l->x + at, l->b, l->n, row_key(l->dropout, r), drop_limit(l->dropout),
+                        keep);
     }
 }
 
@@ -504,8 +505,8 @@ static void entropy_range(const void *loop, int first, int last, int worker)
     const sd_entropy_loop *l = loop;
     for (int r = first; r < last; r++) {
         const size_t at = (size_t)r * (size_t)l->n;
-        l->nll[r] = cross_entropy_row(l->logits + at, l->targets[r], l->teacher ? l->teacher + at : NULL, l->share, l->n,
-                                      l->scale, l->gradient);
+        l->nll[r] = cross_entropy_row(l->logits + at, l->targets[r], l->teacher ? l->teacher + at : NULL, l->share,
+                                      l->n, l->scale, l->gradient);
     }
 }
 
@@ -513,8 +514,8 @@ void sd_math_cross_entropy(double *nll, float *logits, const int32_t *targets, f
                            int n, float scale, bool gradient)
 {
     sd_math_split(rows, 1, 1, entropy_range,
-                  &(sd_entropy_loop){.nll = nll, .logits = logits, .teacher = teacher, .targets = targets, .share = share,
-                                     .scale = scale, .n = n, .gradient = gradient});
+                  &(sd_entropy_loop){.nll = nll, .logits = logits, .teacher = teacher, .targets = targets,
+                                     .share = share, .scale = scale, .n = n, .gradient = gradient});
 }
 
 /* ---- the optimiser ---- */

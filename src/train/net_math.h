@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * The arithmetic of training on plain arrays, row-major f32: products through oneDNN, the rest as loops, both split over
- * the project's pool. (oneDNN's own threads, OpenMP's, spin between calls: with anything else on the machine they wait
- * for cores that the ones they wait for would need.) Each element is summed in one order, whatever the threads. */
+ * The arithmetic of training on plain arrays, row-major f32: products through oneDNN, the rest as loops, both split
+ * over the project's pool. (oneDNN's own threads, OpenMP's, spin between calls: with anything else on the machine they
+ * wait for cores that the ones they wait for would need.) Each element is summed in one order, whatever the threads. */
 #ifndef SD_TRAIN_NET_MATH_H
 #define SD_TRAIN_NET_MATH_H
 

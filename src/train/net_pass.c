@@ -70,7 +70,8 @@ static void embed(sd_pass *p)
         memcpy(dst + (size_t)t * width, table + (size_t)p->id[t] * width, width * sizeof *dst);
     }
     if (p->narrow) {
-        sd_math_product(p->x, p->narrow, sd_param_in(q, q->values, SD_SLOT_PROJECT_IN, 0), p->tokens, c->hidden, c->embed);
+        sd_math_product(p->x, p->narrow, sd_param_in(q, q->values, SD_SLOT_PROJECT_IN, 0), p->tokens, c->hidden,
+                        c->embed);
     }
     for (int t = 0; t < p->tokens; t++) {
         const float *row = positions + (size_t)(p->position[t] + c->position_offset) * hidden;
@@ -175,10 +176,10 @@ static void backward_head_input(sd_pass *p, float *g)
     const size_t hidden = (size_t)c->hidden;
     float *d = p->dlast;
     if (p->last_narrow != p->last_normed) {
-        sd_math_product_weights(sd_param_in(q, g, SD_SLOT_PROJECT_OUT, 0), p->dlast, p->last_normed, p->outputs, c->embed,
-                                c->hidden);
-        sd_math_product_inputs(p->dh, p->dlast, sd_param_in(q, q->values, SD_SLOT_PROJECT_OUT, 0), p->outputs, c->embed,
-                               c->hidden, false);
+        sd_math_product_weights(sd_param_in(q, g, SD_SLOT_PROJECT_OUT, 0), p->dlast, p->last_normed, p->outputs,
+                                c->embed, c->hidden);
+        sd_math_product_inputs(p->dh, p->dlast, sd_param_in(q, q->values, SD_SLOT_PROJECT_OUT, 0), p->outputs,
+                               c->embed, c->hidden, false);
         d = p->dh;
     }
     if (c->final_norm) {
@@ -235,15 +236,17 @@ static void backward_pre_norm(sd_pass *p, float *g, int l, const sd_layer_kept *
     sd_math_norm_again(p->normed, k->stats2, k->mid, w.gain2, w.bias2, n, hidden);
     backward_feed_forward(p, g, l, &w, k, p->normed);
     sd_math_product_inputs(p->dh, p->wide, w.fc1, n, c->ffn, hidden, false);
-    sd_math_norm_gradient(p->dx, sd_param_in(q, g, SD_SLOT_FFN_NORM_GAIN, l), sd_param_in(q, g, SD_SLOT_FFN_NORM_BIAS, l),
-                          p->dh, k->mid, k->stats2, w.gain2, n, hidden, true);
+    sd_math_norm_gradient(p->dx, sd_param_in(q, g, SD_SLOT_FFN_NORM_GAIN, l),
+                          sd_param_in(q, g, SD_SLOT_FFN_NORM_BIAS, l), p->dh,
+                          k->mid, k->stats2, w.gain2, n, hidden, true);
     sd_math_drop(p->dh, p->dx, n, hidden, &drop[0]);
     backward_attention(p, g, l, &w, k);
     sd_math_norm_again(p->normed, k->stats1, k->x, w.gain1, w.bias1, n, hidden);
     sd_math_product_weights(sd_param_in(q, g, SD_SLOT_Q, l), p->wide, p->normed, n, 3 * hidden, hidden);
     sd_math_product_inputs(p->dh, p->wide, w.qkv, n, 3 * hidden, hidden, false);
     sd_math_norm_gradient(p->dx, sd_param_in(q, g, SD_SLOT_ATTN_NORM_GAIN, l),
-                          sd_param_in(q, g, SD_SLOT_ATTN_NORM_BIAS, l), p->dh, k->x, k->stats1, w.gain1, n, hidden, true);
+                          sd_param_in(q, g, SD_SLOT_ATTN_NORM_BIAS, l), p->dh, k->x, k->stats1, w.gain1, n, hidden,
+                          true);
 }
 
 static void backward_post_norm(sd_pass *p, float *g, int l, const sd_layer_kept *k, const sd_dropout drop[2])
@@ -252,8 +255,9 @@ static void backward_post_norm(sd_pass *p, float *g, int l, const sd_layer_kept 
     const sd_config *c = &q->config;
     const sd_layer_params w = layer_params(q, l);
     const int n = k->n, hidden = c->hidden;
-    sd_math_norm_gradient(p->dx, sd_param_in(q, g, SD_SLOT_FFN_NORM_GAIN, l), sd_param_in(q, g, SD_SLOT_FFN_NORM_BIAS, l),
-                          p->dx, k->out, k->stats2, w.gain2, n, hidden, false);
+    sd_math_norm_gradient(p->dx, sd_param_in(q, g, SD_SLOT_FFN_NORM_GAIN, l),
+                          sd_param_in(q, g, SD_SLOT_FFN_NORM_BIAS, l), p->dx,
+                          k->out, k->stats2, w.gain2, n, hidden, false);
     sd_math_drop(p->dh, p->dx, n, hidden, &drop[1]);
     sd_math_norm_again(p->normed, k->stats1, k->mid, w.gain1, w.bias1, n, hidden);
     backward_feed_forward(p, g, l, &w, k, p->normed);
@@ -281,9 +285,10 @@ static void backward_embed(sd_pass *p, float *g)
     }
     const float *d = p->dx;
     if (p->narrow) {
-        sd_math_product_weights(sd_param_in(q, g, SD_SLOT_PROJECT_IN, 0), p->dx, p->narrow, p->tokens, c->hidden, c->embed);
-        sd_math_product_inputs(p->dnarrow, p->dx, sd_param_in(q, q->values, SD_SLOT_PROJECT_IN, 0), p->tokens, c->hidden,
-                               c->embed, false);
+        sd_math_product_weights(sd_param_in(q, g, SD_SLOT_PROJECT_IN, 0), p->dx, p->narrow, p->tokens, c->hidden,
+                                c->embed);
+        sd_math_product_inputs(p->dnarrow, p->dx, sd_param_in(q, q->values, SD_SLOT_PROJECT_IN, 0), p->tokens,
+                               c->hidden, c->embed, false);
         d = p->dnarrow;
     }
     for (int t = 0; t < p->tokens; t++) {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Training against the reference in PyTorch: the loss and every gradient of a batch that mixes full depth and schedules,
- * and the losses of fifty steps. Then what has no need of a reference: the same batch one row at a time gives the same
- * gradients, twice the same bits, and a state that is saved and loaded goes on as if nothing had been. */
+ * Training against the reference in PyTorch: the loss and every gradient of a batch that mixes full depth and
+ * schedules, and the losses of fifty steps. Then what has no need of a reference: the same batch one row at a time
+ * gives the same gradients, twice the same bits, and a state that is saved and loaded goes on as if nothing had been. */
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
@@ -253,8 +253,7 @@ static void same_bits_again(void **state)
     close_fixture(&f);
 }
 
-/* The gradient along itself, with distillation, against the difference of two losses: the model a step away from its own
- * teacher. */
+/* The model as its own teacher. */
 static void distillation(void **state)
 {
     (void)state;
