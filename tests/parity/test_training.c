@@ -2,7 +2,7 @@
  *
  * Training against the reference in PyTorch: the loss and every gradient of a batch that mixes full depth and
  * schedules, and the losses of fifty steps. Then what has no need of a reference: the same batch one row at a time
- * gives the same gradients, twice the same bits, and a state that is saved and loaded goes on as if nothing had been. */
+ * gives the same gradients, twice the same bits, and a saved state goes on as if nothing had been. */
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
