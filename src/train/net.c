@@ -134,7 +134,9 @@ int sd_net_create(sd_net **out, const sd_net_options *o, sd_error *err)
     net->dropout = o->dropout;
     net->distill = o->distill;
     net->max_tokens = o->max_tokens;
-    rc = sd_params_lay_out(&net->params, o->config, err);
+    rc = sd_pool_create(&net->pool, net->threads, err);
+    net->threads = rc == SD_OK ? sd_pool_size(net->pool) : 0;
+    rc = rc == SD_OK ? sd_params_lay_out(&net->params, o->config, err) : rc;
     if (rc == SD_OK) {
         rc = o->dir ? sd_params_load(&net->params, o->dir, err)
                     : sd_params_random(&net->params, o->seed, o->init_std > 0.0f ? o->init_std : 0.02f, err);
@@ -155,6 +157,7 @@ void sd_net_free(sd_net *net)
     if (!net) {
         return;
     }
+    sd_pool_free(net->pool);
     sd_pass_clear(&net->pass);
     sd_pass_clear(&net->teacher_pass);
     sd_params_clear(&net->params);
@@ -217,7 +220,7 @@ int sd_net_backward(sd_net *net, const sd_net_row *rows, int n_rows, float scale
 {
     const bool distill = net->distill > 0.0f;
     const int *ranks = ranks_of(rows, n_rows);
-    sd_math_threads(net->threads);
+    sd_math_use(net->pool);
     int rc = sd_pass_set(&net->pass, rows, n_rows, false, err);
     rc = rc == SD_OK && distill ? sd_pass_set(&net->teacher_pass, rows, n_rows, true, err) : rc;
     if (rc != SD_OK) {
@@ -234,7 +237,7 @@ int sd_net_backward(sd_net *net, const sd_net_row *rows, int n_rows, float scale
 
 int sd_net_loss(sd_net *net, const sd_net_row *rows, int n_rows, double *sum_nll, sd_error *err)
 {
-    sd_math_threads(net->threads);
+    sd_math_use(net->pool);
     const int rc = sd_pass_set(&net->pass, rows, n_rows, false, err);
     if (rc != SD_OK) {
         return rc;
@@ -263,7 +266,7 @@ void sd_net_adamw(sd_net *net, const sd_adamw *a)
         .beta1 = (float)a->beta1, .beta2 = (float)a->beta2, .step_size = (float)(a->lr / correction1),
         .scale_v = (float)(1.0 / sqrt(correction2)), .epsilon = (float)a->epsilon, .scale = (float)a->scale,
     };
-    sd_math_threads(net->threads);
+    sd_math_use(net->pool);
     for (size_t i = 0; i < net->params.n_list; i++) {
         const sd_param *p = &net->params.list[i];
         numbers.keep = p->rank == 2 ? (float)(1.0 - a->lr * a->weight_decay) : 1.0f;

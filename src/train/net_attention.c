@@ -5,9 +5,6 @@
  * one query run over positions. The backward pass makes the probabilities again from the saved sums. */
 #include <math.h>
 #include <string.h>
-#ifdef _OPENMP
-#include <omp.h>
-#endif
 
 #include "src/train/net_loops.h"
 #include "src/train/net_math.h"
@@ -135,19 +132,19 @@ SD_CLONES static void backward_head(const sd_head *h, const float *sums, size_t 
     }
 }
 
-static int thread_number(void)
-{
-#ifdef _OPENMP
-    return omp_get_thread_num();
-#else
-    return 0;
-#endif
-}
+typedef struct sd_attention_loop {
+    float *out, *sums_out;       /* forward */
+    float *dqkv;                 /* backward */
+    const float *dout, *kept, *sums, *qkv;
+    const sd_attention_row *rows;
+    const sd_attention_shape *shape;
+} sd_attention_loop;
 
-static sd_head prepare(const sd_attention_shape *s, const sd_attention_row *row, const float *qkv, int head)
+static sd_head prepare(const sd_attention_shape *s, const sd_attention_row *row, const float *qkv, int head,
+                       int worker)
 {
     const size_t hidden = (size_t)s->heads * (size_t)s->head_dim, column = (size_t)head * (size_t)s->head_dim;
-    sd_head h = head_at(s->scratch + (size_t)thread_number() * s->scratch_stride, row->n, s->head_dim);
+    sd_head h = head_at(s->scratch + (size_t)worker * s->scratch_stride, row->n, s->head_dim);
     gather(h.q, qkv + column, row, 3 * hidden, &h);
     gather(h.k, qkv + hidden + column, row, 3 * hidden, &h);
     gather(h.v, qkv + 2 * hidden + column, row, 3 * hidden, &h);
@@ -155,21 +152,29 @@ static sd_head prepare(const sd_attention_shape *s, const sd_attention_row *row,
     return h;
 }
 
+static void forward_range(const void *loop, int first, int last, int worker)
+{
+    const sd_attention_loop *l = loop;
+    const sd_attention_shape *s = l->shape;
+    const size_t hidden = (size_t)s->heads * (size_t)s->head_dim;
+    for (int task = first; task < last; task++) {
+        const sd_attention_row *row = &l->rows[task / s->heads];
+        const int head = task % s->heads;
+        if (row->n > 0) {
+            const sd_head h = prepare(s, row, l->qkv, head, worker);
+            forward_head(&h, l->out + (size_t)head * (size_t)s->head_dim, hidden, l->sums_out + head, (size_t)s->heads,
+                         row->token, s->scale);
+        }
+    }
+}
+
+enum { PARTS = 8 }; /* for each thread: rows are of different lengths */
+
 void sd_math_attention(float *out, float *sums, const float *qkv, const sd_attention_row *rows,
                        const sd_attention_shape *s)
 {
-    const size_t hidden = (size_t)s->heads * (size_t)s->head_dim;
-#pragma omp parallel for schedule(dynamic, 4)
-    for (int task = 0; task < s->n_rows * s->heads; task++) {
-        const sd_attention_row *row = &rows[task / s->heads];
-        const int head = task % s->heads;
-        if (row->n == 0) {
-            continue;
-        }
-        const sd_head h = prepare(s, row, qkv, head);
-        forward_head(&h, out + (size_t)head * (size_t)s->head_dim, hidden, sums + head, (size_t)s->heads, row->token,
-                     s->scale);
-    }
+    sd_math_split(s->n_rows * s->heads, 1, PARTS, forward_range,
+                  &(sd_attention_loop){.out = out, .sums_out = sums, .qkv = qkv, .rows = rows, .shape = s});
 }
 
 static void scatter(float *dst, const float *src, const sd_attention_row *row, size_t dst_stride, const sd_head *h)
@@ -179,34 +184,47 @@ static void scatter(float *dst, const float *src, const sd_attention_row *row, s
     }
 }
 
-void sd_math_attention_gradient(float *dqkv, const float *dout, const float *out, const float *sums, const float *qkv,
-                                const sd_attention_row *rows, const sd_attention_shape *s)
+/* The sum over the keys of p * dp is that over the head of dout * out. */
+static void weigh(float *weights, const sd_head *h, const float *out, size_t stride, const int32_t *token)
 {
+    for (int i = 0; i < h->n; i++) {
+        const float *y = out + (size_t)token[i] * stride, *d = h->dout + (size_t)i * h->stride_d;
+        float sum = 0.0f;
+        for (int j = 0; j < h->d; j++) {
+            sum += d[j] * y[j];
+        }
+        weights[i] = sum;
+    }
+}
+
+static void backward_range(const void *loop, int first, int last, int worker)
+{
+    const sd_attention_loop *l = loop;
+    const sd_attention_shape *s = l->shape;
     const size_t hidden = (size_t)s->heads * (size_t)s->head_dim;
-#pragma omp parallel for schedule(dynamic, 4)
-    for (int task = 0; task < s->n_rows * s->heads; task++) {
-        const sd_attention_row *row = &rows[task / s->heads];
+    for (int task = first; task < last; task++) {
+        const sd_attention_row *row = &l->rows[task / s->heads];
         const int head = task % s->heads;
         const size_t column = (size_t)head * (size_t)s->head_dim;
         if (row->n == 0) {
             continue;
         }
-        const sd_head h = prepare(s, row, qkv, head);
-        gather(h.dout, dout + column, row, hidden, &h);
+        const sd_head h = prepare(s, row, l->qkv, head, worker);
+        gather(h.dout, l->dout + column, row, hidden, &h);
         transpose(h.vt, h.v, &h);
         memset(h.dk, 0, (size_t)(h.dv - h.dk) * 2 * sizeof(float));
-        /* the sum over the keys of p * dp is that over the head of dout * out; it takes the place of v, now transposed */
-        for (int i = 0; i < row->n; i++) {
-            const float *y = out + (size_t)row->token[i] * hidden + column, *d = h.dout + (size_t)i * h.stride_d;
-            float sum = 0.0f;
-            for (int j = 0; j < h.d; j++) {
-                sum += d[j] * y[j];
-            }
-            h.v[i] = sum;
-        }
-        backward_head(&h, sums + head, (size_t)s->heads, row->token, h.v, s->scale);
-        scatter(dqkv + column, h.dq, row, 3 * hidden, &h);
-        scatter(dqkv + hidden + column, h.dk, row, 3 * hidden, &h);
-        scatter(dqkv + 2 * hidden + column, h.dv, row, 3 * hidden, &h);
+        weigh(h.v, &h, l->kept + column, hidden, row->token); /* v lies transposed now */
+        backward_head(&h, l->sums + head, (size_t)s->heads, row->token, h.v, s->scale);
+        scatter(l->dqkv + column, h.dq, row, 3 * hidden, &h);
+        scatter(l->dqkv + hidden + column, h.dk, row, 3 * hidden, &h);
+        scatter(l->dqkv + 2 * hidden + column, h.dv, row, 3 * hidden, &h);
     }
+}
+
+void sd_math_attention_gradient(float *dqkv, const float *dout, const float *out, const float *sums, const float *qkv,
+                                const sd_attention_row *rows, const sd_attention_shape *s)
+{
+    sd_math_split(s->n_rows * s->heads, 1, PARTS, backward_range,
+                  &(sd_attention_loop){.dqkv = dqkv, .dout = dout, .kept = out, .sums = sums, .qkv = qkv, .rows = rows,
+                                       .shape = s});
 }

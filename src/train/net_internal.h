@@ -100,6 +100,7 @@ const float *sd_pass_head(const sd_pass *pass); /* [vocab, embed] */
 void sd_pass_backward(sd_pass *pass, float *gradients, const int *ranks, float rate, uint64_t noise);
 
 struct sd_net {
+    sd_pool *pool;
     sd_params params, teacher;
     float *gradients, *m, *v; /* [params.n] */
     sd_pass pass, teacher_pass;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * The arithmetic of training on plain arrays, row-major f32: products through oneDNN, the rest as loops that OpenMP
- * splits (oneDNN's threads are OpenMP's too; a second pool would wait for cores that those still hold). Each element is
- * summed in one order whatever the number of threads, but for what oneDNN does inside a product. */
+ * The arithmetic of training on plain arrays, row-major f32: products through oneDNN, the rest as loops, both split over
+ * the project's pool. (oneDNN's own threads, OpenMP's, spin between calls: with anything else on the machine they wait
+ * for cores that the ones they wait for would need.) Each element is summed in one order, whatever the threads. */
 #ifndef SD_TRAIN_NET_MATH_H
 #define SD_TRAIN_NET_MATH_H
 
@@ -12,8 +12,12 @@
 
 #include "src/model/model.h"
 
-/* Number of threads of this room's loops and products that are called from the calling thread. */
-void sd_math_threads(int threads);
+/* The pool of this room's calls from the calling thread; before any other call. */
+void sd_math_use(sd_pool *pool);
+
+/* fn over parts of 0 .. n-1, which are multiples of grain but for the last, about `parts` for each thread. */
+typedef void (*sd_range_fn)(const void *loop, int first, int last, int worker);
+void sd_math_split(int n, int grain, int parts, sd_range_fn fn, const void *loop);
 
 /* y [rows, n] = x [rows, k] times w [n, k] transposed. */
 void sd_math_product(float *y, const float *x, const float *w, int rows, int n, int k);
@@ -75,7 +79,7 @@ typedef struct sd_attention_shape {
     size_t scratch_stride;
 } sd_attention_shape;
 
-/* f32 values of scratch that a thread needs for rows of at most n tokens. */
+/* f32 values of scratch that one thread needs for rows of at most n tokens. */
 size_t sd_math_attention_scratch(int n, int head_dim);
 
 /* out [tokens, heads * head_dim] from qkv [tokens, 3 * heads * head_dim]; sums: [tokens, heads] the logarithms of the
@@ -94,6 +98,5 @@ typedef struct sd_adamw_numbers {
 void sd_math_adamw(float *w, float *m, float *v, const float *g, size_t n, const sd_adamw_numbers *numbers);
 
 double sd_math_sum_of_squares(const float *x, size_t n);
-void sd_math_add(float *y, const float *x, size_t n); /* y += x */
 
 #endif
