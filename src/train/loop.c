@@ -8,6 +8,7 @@
 #include "src/base/alloc.h"
 #include "src/base/error.h"
 #include "src/base/rng.h"
+#include "src/schedule/schedule.h"
 #include "src/train/net.h"
 
 /* The average is over about this many steps, and is not believed before. */
@@ -28,6 +29,7 @@ struct sd_trainer {
     sd_step_row *rows; /* [cap_rows] of the step */
     int n_rows, cap_rows;
     sd_net_row *micro; /* [cap_micro] */
+    double *nll;       /* [cap_micro] */
     int cap_micro;
 };
 
@@ -74,6 +76,7 @@ void sd_trainer_free(sd_trainer *t)
         sd_batcher_clear(&t->batcher);
         sd_free(t->rows);
         sd_free(t->micro);
+    sd_free(t->nll);
         sd_free(t);
     }
 }
@@ -142,10 +145,12 @@ static int reserve_micro(sd_trainer *t, int n, sd_error *err)
 {
     if (n > t->cap_micro) {
         sd_net_row *micro = sd_realloc(t->micro, (size_t)n, sizeof *micro);
-        if (!micro) {
+        t->micro = micro ? micro : t->micro;
+        double *nll = micro ? sd_realloc(t->nll, (size_t)n, sizeof *nll) : NULL;
+        t->nll = nll ? nll : t->nll;
+        if (!nll) {
             return sd_fail_memory(err, (size_t)n * sizeof *micro, "the rows of a step");
         }
-        t->micro = micro;
         t->cap_micro = n;
     }
     return SD_OK;
@@ -175,16 +180,23 @@ static void share_rows(sd_trainer *t)
     t->n_rows = kept;
 }
 
-/* How many of the rows from `from` on are a micro-batch: of one lane, and of no more tokens than fit. */
+/* How many of the rows from `from` on are a micro-batch: of one ranking, and of no more tokens than fit. */
 static int micro_rows(const sd_trainer *t, int from)
 {
+    const sd_schedule *ranking = NULL;
     int64_t tokens = 0;
     int n = 0;
-    for (int i = from; i < t->n_rows && t->rows[i].lane == t->rows[from].lane; i++, n++) {
+    for (int i = from; i < t->n_rows; i++, n++) {
         const sd_net_row row = net_row(t, t->data, t->rows[i].example, t->rows[i].lane);
         tokens += fed(&row);
         if (n > 0 && tokens > t->options.micro_tokens) {
             break;
+        }
+        if (!sd_schedule_is_full(row.schedule)) {
+            ranking = ranking ? ranking : row.schedule;
+            if (!sd_schedule_same_ranking(ranking, row.schedule)) {
+                break;
+            }
         }
     }
     return n;
@@ -203,12 +215,13 @@ static int gradients(sd_trainer *t, double scale, double sums[SD_MAX_LANES], sd_
             t->micro[i] = net_row(t, t->data, t->rows[from + i].example, t->rows[from + i].lane);
             r->tokens += fed(&t->micro[i]);
         }
-        double sum = 0;
         /* no two micro-batches of a run have the same */
         uint64_t noise = t->options.seed ^ ((uint64_t)t->at.step << 32 | (uint64_t)t->options.rank << 16 | micro);
         noise = sd_rng_splitmix(&noise);
-        rc = rc == SD_OK ? sd_net_backward(t->net, t->micro, n, (float)scale, noise, &sum, err) : rc;
-        sums[t->rows[from].lane] += sum;
+        rc = rc == SD_OK ? sd_net_backward(t->net, t->micro, n, (float)scale, noise, t->nll, err) : rc;
+        for (int i = 0; rc == SD_OK && i < n; i++) {
+            sums[t->rows[from + i].lane] += t->nll[i];
+        }
     }
     return rc;
 }
@@ -345,10 +358,11 @@ int sd_trainer_evaluate(sd_trainer *t, const sd_dataset *data, int lane, bool (*
         for (size_t i = 0; rc == SD_OK && i < n; i++) {
             t->micro[i] = net_row(t, data, keys[from + i].example, lane);
         }
-        double sum = 0;
         const bool ours = micro++ % t->options.n_ranks == t->options.rank;
-        rc = rc == SD_OK && ours ? sd_net_loss(t->net, t->micro, (int)n, &sum, err) : rc;
-        total += sum;
+        rc = rc == SD_OK && ours ? sd_net_loss(t->net, t->micro, (int)n, t->nll, err) : rc;
+        for (size_t i = 0; rc == SD_OK && ours && i < n; i++) {
+            total += t->nll[i];
+        }
         if (rc == SD_OK && go_on && !go_on(user)) {
             rc = sd_fail(err, SD_ERR_CANCELLED, "stopped");
         }

@@ -183,15 +183,15 @@ static const int *ranks_of(const sd_net_row *rows, int n_rows)
     return NULL;
 }
 
-/* The head and the loss, some outputs at a time. scale 0: no gradient. */
-static double head_loss(sd_net *net, float scale, bool distill)
+/* The head and the loss, some outputs at a time. nll: [n_rows]. scale 0: no gradient. */
+static void head_loss(sd_net *net, float scale, bool distill, double *nll)
 {
     sd_pass *p = &net->pass;
     const int vocab = net->params.config.vocab, embed = net->params.config.embed;
     const int teacher_embed = net->teacher.config.embed;
     const bool gradient = scale != 0.0f;
     const sd_slot slot = net->params.config.tied ? SD_SLOT_EMBED : SD_SLOT_HEAD;
-    double sum = 0.0;
+    memset(nll, 0, (size_t)p->n_rows * sizeof *nll);
     for (int at = 0; at < p->outputs; at += p->logit_rows) {
         const int rows = p->outputs - at < p->logit_rows ? p->outputs - at : p->logit_rows;
         const float *in = sd_pass_head_input(p) + (size_t)at * (size_t)embed;
@@ -204,7 +204,7 @@ static double head_loss(sd_net *net, float scale, bool distill)
         sd_math_cross_entropy(p->nll, p->logits, p->target + at, distill ? net->teacher_logits : NULL, net->distill,
                               rows, vocab, scale, gradient);
         for (int r = 0; r < rows; r++) {
-            sum += p->nll[r];
+            nll[p->row[p->output[at + r]]] += p->nll[r];
         }
         if (gradient) {
             sd_math_product_weights(sd_param_in(&net->params, net->gradients, slot, 0), p->logits, in, rows, vocab,
@@ -213,10 +213,9 @@ static double head_loss(sd_net *net, float scale, bool distill)
                                    embed, false);
         }
     }
-    return sum;
 }
 
-int sd_net_backward(sd_net *net, const sd_net_row *rows, int n_rows, float scale, uint64_t noise, double *sum_nll,
+int sd_net_backward(sd_net *net, const sd_net_row *rows, int n_rows, float scale, uint64_t noise, double *nll,
                     sd_error *err)
 {
     const bool distill = net->distill > 0.0f;
@@ -231,12 +230,12 @@ int sd_net_backward(sd_net *net, const sd_net_row *rows, int n_rows, float scale
         sd_pass_forward(&net->teacher_pass, NULL, 0.0f, 0, false);
     }
     sd_pass_forward(&net->pass, ranks, net->dropout, noise, true);
-    *sum_nll = head_loss(net, scale, distill);
+    head_loss(net, scale, distill, nll);
     sd_pass_backward(&net->pass, net->gradients, ranks, net->dropout, noise);
     return SD_OK;
 }
 
-int sd_net_loss(sd_net *net, const sd_net_row *rows, int n_rows, double *sum_nll, sd_error *err)
+int sd_net_loss(sd_net *net, const sd_net_row *rows, int n_rows, double *nll, sd_error *err)
 {
     sd_math_use(net->pool);
     const int rc = sd_pass_set(&net->pass, rows, n_rows, false, err);
@@ -244,7 +243,7 @@ int sd_net_loss(sd_net *net, const sd_net_row *rows, int n_rows, double *sum_nll
         return rc;
     }
     sd_pass_forward(&net->pass, ranks_of(rows, n_rows), 0.0f, 0, false);
-    *sum_nll = head_loss(net, 0.0f, false);
+    head_loss(net, 0.0f, false, nll);
     return SD_OK;
 }
 

@@ -56,14 +56,15 @@ void sd_net_zero_gradients(sd_net *net);
 float *sd_net_gradients(sd_net *net, size_t *n);  /* [n], all of them, in one piece; the net's */
 double sd_net_gradient_norm(const sd_net *net);   /* L2, in double; not finite if a gradient is not */
 
-/* The sum over rows and response tokens of -ln p(token), and its gradient times `scale` added to the gradients (with
- * distill: that of the mixed loss; *sum_nll is the same). noise: the seed of this call's dropout. SD_ERR_ARG for rows
- * that cannot be: an id outside the vocabulary, more positions than the model has, more tokens than max_tokens. */
-int sd_net_backward(sd_net *net, const sd_net_row *rows, int n_rows, float scale, uint64_t noise, double *sum_nll,
+/* nll [n_rows]: the sum over each row's response of -ln p(token). The gradient of all of it, times `scale`, is added to
+ * the gradients (with distill: that of the mixed loss; nll is the same). noise: the seed of this call's dropout.
+ * SD_ERR_ARG for rows that cannot be: an id outside the vocabulary, more positions than the model has, more tokens than
+ * max_tokens. */
+int sd_net_backward(sd_net *net, const sd_net_row *rows, int n_rows, float scale, uint64_t noise, double *nll,
                     sd_error *err);
 
-/* The same sum, without dropout and gradients. */
-int sd_net_loss(sd_net *net, const sd_net_row *rows, int n_rows, double *sum_nll, sd_error *err);
+/* The same sums, without dropout and gradients. */
+int sd_net_loss(sd_net *net, const sd_net_row *rows, int n_rows, double *nll, sd_error *err);
 
 void sd_net_adamw(sd_net *net, const sd_adamw *adamw);
 
