@@ -2,6 +2,7 @@
  *
  * The memory of a pass, and the order of its tokens: by budget, the largest first, so that those which run a layer are
  * a prefix and every operation of the layer is one over rows 0 .. n-1. */
+#include <assert.h>
 #include <string.h>
 
 #include "src/base/alloc.h"
@@ -90,12 +91,13 @@ static void carve_all(sd_carver *c, sd_pass *p, const sd_config *config, size_t 
     p->x = carve(c, tokens, hidden, f32);
     p->normed = carve(c, tokens, hidden, f32);
     p->wide = carve(c, tokens, wide, f32);
-    p->narrow = config->embed != config->hidden ? carve(c, tokens, (size_t)config->embed, f32) : NULL;
+    const bool projected = config->embed != config->hidden; /* not by the pointers: there are none when it counts */
+    p->narrow = projected ? carve(c, tokens, (size_t)config->embed, f32) : NULL;
     carve_head(c, p, config, tokens, gradients);
     if (gradients) {
         p->dx = carve(c, tokens, hidden, f32);
         p->dh = carve(c, tokens, hidden, f32);
-        p->dnarrow = p->narrow ? carve(c, tokens, (size_t)config->embed, f32) : NULL;
+        p->dnarrow = projected ? carve(c, tokens, (size_t)config->embed, f32) : NULL;
     }
     const size_t longest = tokens < (size_t)config->max_positions ? tokens : (size_t)config->max_positions;
     p->attention_stride = sd_math_attention_scratch((int)longest, config->head_dim);
@@ -120,6 +122,7 @@ int sd_pass_create(sd_pass *p, const sd_params *params, int max_tokens, bool gra
     }
     sd_carver carver = {.base = p->block};
     carve_all(&carver, p, &params->config, (size_t)max_tokens, gradients, threads);
+    assert(carver.used == p->bytes);
     return SD_OK;
 }
 
