@@ -115,7 +115,7 @@ typedef struct sd_schedule_flags {
     {"schedule", "SPEC", SD_OPTION_STRING, &(flags).schedule,                                                          \
      "warmup=1,max=16,min=8,horizon=64,prompt=full; also budgets=24:16:8, ranking=0:23:22:..., full"},                 \
     {"policy", "NAME", SD_OPTION_STRING, &(flags).policy,                                                              \
-     "full (default) or skipdecode (with --speedup or --schedule)"}
+     "full (default) or skipdecode; to compare, with --speedup: early-exit, spread, unified"}
 
 /* For verbs that can measure the model. */
 #define SD_MEASURE_OPTION(flags, usual)                                                                                \

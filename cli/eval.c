@@ -325,7 +325,7 @@ int sd_verb_eval(int argc, char **argv)
          "rows of a .csv with equal prompts stay apart; default: one prompt with several references"},
         {"limit", "N", SD_OPTION_COUNT, &f.limit, "only the first N rows of the test set"},
         {"speedups", "LIST", SD_OPTION_STRING, &f.speedups, "default 1,2,3,4,5; full depth, 1, always comes first"},
-        {"policies", "LIST", SD_OPTION_STRING, &f.policies, "as --policy of generate; default: skipdecode"},
+        {"policies", "LIST", SD_OPTION_STRING, &f.policies, "skipdecode (default), early-exit, spread, unified"},
         {"measure", "NAME", SD_OPTION_STRING, &f.measure, "what a speedup means: layers (default) or wall"},
         {"batch", "N", SD_OPTION_COUNT, &f.batch, "rows decoded together; default 32"},
         {"max-tokens", "N", SD_OPTION_COUNT, &f.max_tokens,

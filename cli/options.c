@@ -13,6 +13,7 @@
 #include "src/base/alloc.h"
 #include "src/base/error.h"
 #include "src/base/utf8.h"
+#include "src/schedule/schedule.h"
 
 enum { MAX_OPTIONS = 64, HELP_COLUMN = 30 };
 
@@ -333,23 +334,38 @@ int sd_schedule_flags_resolve(const sd_schedule_flags *flags, int n_layers, bool
                               sd_schedule_options *options, sd_error *err)
 {
     bool skip = flags->speedup != 0 || flags->schedule;
-    if (flags->policy && strcmp(flags->policy, "full") != 0 && strcmp(flags->policy, "skipdecode") != 0) {
-        return sd_fail(err, SD_ERR_ARG, "--policy \"%s\"; expected full or skipdecode", flags->policy);
+    const char *policy = flags->policy && strcmp(flags->policy, "full") != 0 ? flags->policy : NULL;
+    bool constant = false;
+    if (policy && !sd_schedule_is_policy(policy, &constant)) {
+        return sd_fail(err, SD_ERR_ARG, "--policy \"%s\"; expected full, skipdecode, early-exit, spread or unified",
+                       policy);
     }
-    if (flags->policy && strcmp(flags->policy, "full") == 0 && skip) {
+    if (flags->policy && !policy && skip) {
         return sd_fail(err, SD_ERR_ARG,
                        "--policy full runs all layers; it cannot be combined with --speedup or --schedule");
     }
-    if (flags->policy && strcmp(flags->policy, "skipdecode") == 0 && !skip) {
-        return sd_fail(err, SD_ERR_ARG, "--policy skipdecode needs a budget: add --speedup S or --schedule SPEC");
+    if (policy && !skip) {
+        return sd_fail(err, SD_ERR_ARG, "--policy %s needs a budget: add --speedup S%s", policy,
+                       strcmp(policy, "skipdecode") == 0 ? " or --schedule SPEC" : "");
+    }
+    if (policy && strcmp(policy, "skipdecode") != 0 && flags->schedule) {
+        return sd_fail(err, SD_ERR_ARG, "--policy %s goes with --speedup; in --schedule, write its ranking out "
+                       "(`skipdecode plan --policy %s --speedup S` prints it)", policy, policy);
+    }
+    if (constant && by_clock) {
+        return sd_fail(err, SD_ERR_ARG, "--policy %s has a set of layers for each ratio of layers, not of seconds: add "
+                       "--measure layers", policy);
     }
     if (flags->speedup != 0 && flags->schedule) {
         return sd_fail(err, SD_ERR_ARG, "--speedup and --schedule both set the budget; give one of them");
     }
-    options->full = !by_clock;
-    if (flags->speedup != 0 && !by_clock) {
-        return sd_schedule_preset(options, n_layers, flags->speedup, err);
+    if (flags->speedup != 0 && (policy || !by_clock)) { /* by the clock the ranking stays, with other budgets */
+        const int rc = sd_schedule_policy(options, policy ? policy : "skipdecode", n_layers, flags->speedup, err);
+        if (rc != SD_OK || !by_clock) {
+            return rc;
+        }
     }
+    options->full = !by_clock;
     return flags->schedule ? sd_schedule_parse(options, flags->schedule, err) : SD_OK;
 }
 

@@ -155,7 +155,12 @@ SD_API void sd_schedule_options_default(sd_schedule_options *options); /* all la
 /* The preset for a target layer speedup: mean budget L/s, falling from 4/3 to 2/3 of it. speedup >= 1. */
 SD_API int sd_schedule_preset(sd_schedule_options *options, int n_layers, double speedup, sd_error *err);
 
-/* The same by the clock: the largest budget whose decode is predicted to take 1/speedup of full depth's seconds, for
+/* The same for a policy by name: "skipdecode", or one to compare it with: "early-exit", "spread", and "unified", whose
+ * set of layers never changes (docs/METHOD.md). *options then owns the ranking: sd_schedule_options_clear. */
+SD_API int sd_schedule_policy(sd_schedule_options *options, const char *policy, int n_layers, double speedup,
+                              sd_error *err);
+
+/* A preset by the clock: the largest budget whose decode is predicted to take 1/speedup of full depth's seconds, for
  * batches of `rows` rows with prompts of n_prompt tokens that decode `steps` steps. Measures the model on this machine,
  * a second or two. *predicted below `speedup`: out of reach, and *options is the fastest there is. Keeps the warm-up,
  * horizon (0: becomes `steps`), ranking and prompt of *options. */

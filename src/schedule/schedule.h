@@ -8,6 +8,9 @@
 #include "include/skipdecode/skipdecode.h"
 #include "src/base/buf.h"
 
+/* Does sd_schedule_policy know the name? *constant: its set of layers does not change over the steps. */
+bool sd_schedule_is_policy(const char *name, bool *constant);
+
 /* rank[l] of every layer: [n_layers], borrowed. Layer l runs under budget k iff rank[l] < k. */
 const int *sd_schedule_ranks(const sd_schedule *schedule);
 

@@ -213,7 +213,11 @@ class Budgets(Usage):
             self.assertEqual(set(plan["budgets"]), {2})
 
     def test_policy(self):
-        self.budget("--policy", "fast", says=('--policy "fast"', "full or skipdecode"))
+        self.budget("--policy", "fast", says=('--policy "fast"', "full, skipdecode, early-exit"))
+        self.budget("--policy", "spread", says="needs a budget")
+        self.budget("--policy", "spread", "--schedule", "max=3", says="write its ranking out")
+        self.usage("plan", TINY, "--policy", "unified", "--speedup", "2", "--measure", "wall",
+                   says="add --measure layers")
         self.budget("--policy", "full", "--speedup", "2", says="cannot be combined")
         self.budget("--policy", "skipdecode", says="needs a budget")
         self.budget("--speedup", "2", "--schedule", "max=3", says="give one of them")
