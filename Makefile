@@ -33,6 +33,7 @@ check-oracle: all .venv-oracle/ready
 	.venv-oracle/bin/python tests/parity/oracle.py --program build/skipdecode
 	.venv-oracle/bin/python tests/parity/tokenizer_oracle.py --program build/skipdecode
 	.venv-oracle/bin/python tests/parity/metrics_oracle.py --program build/skipdecode
+	.venv-oracle/bin/python tests/parity/training_oracle.py --program build/skipdecode
 
 .venv-oracle/ready: reference/requirements.txt
 	@$(DEPS) oracle
