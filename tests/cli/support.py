@@ -29,6 +29,7 @@ import unittest
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 PROGRAM = os.path.abspath(os.environ.get("SD_PROGRAM", os.path.join(ROOT, "build", "skipdecode")))
 SANITIZED = bool(os.environ.get("SD_SANITIZED"))
+TIMES_TOO_LONG = "times a model again and again, which takes a sanitizer build minutes; others time it once"
 FIXTURES = os.path.join(ROOT, "tests", "fixtures")
 TINY = os.path.join(FIXTURES, "opt-tiny-prenorm")  # 7 layers, 64 positions, 106 tokens, no tokenizer
 E2E = os.path.join(ROOT, "..", "shared", "data", "e2e", "devset.csv")

@@ -9,7 +9,8 @@ import statistics
 import struct
 import unittest
 
-from support import FAILURE, FIXTURES, OK, TINY, USAGE, Case, good_json, main, read, rows, run
+from support import (FAILURE, FIXTURES, OK, SANITIZED, TIMES_TOO_LONG, TINY, USAGE, Case, good_json, main, read, rows,
+                     run)
 
 SHORT = ("--prompt", "9", "--gen", "8", "--repeat", "2", "--threads", "1")
 KEYS = {"shape", "weights", "batch", "target", "measure", "layer_speedup", "wall_speedup", "request_speedup",
@@ -64,6 +65,7 @@ class Numbers(Case):
             share = rate / line["probe_gbps_by_repetition"][0]
             self.assertAlmostEqual(line["read_share_by_repetition"][0], share, delta=1e-6 * share)
 
+    @unittest.skipIf(SANITIZED, TIMES_TOO_LONG)
     def test_shapes(self):
         for args in (["--shape", "e2e"], ["--shape=e2e", "--weights", "bf16", "--seed", "3"],
                      ["--shape", "e2e", "--weights", "q4", "--kv", "f32"], ["--shape", "e2e", "--head", "q8"]):
@@ -82,6 +84,7 @@ class Numbers(Case):
         lines = self.bench(TINY, "--batch", "1", "--speedups", "1", "--repeat", "1")
         self.assertLessEqual(lines[0]["prompt_tokens"] + lines[0]["gen_tokens"], 65)
 
+    @unittest.skipIf(SANITIZED, TIMES_TOO_LONG)
     def test_prompts_in_pieces(self):
         for tokens in ("1", "7", "100"):
             for folder in ("opt-tiny-350m", "opt-tiny-hd80"):
@@ -171,6 +174,7 @@ class Refused(Case):
         self.usage("--shape", "opt-6.7b", "--measure", "seconds", says=('--measure "seconds"', "wall or layers"))
         self.usage("--shape", "opt-6.7b", "--weights", "q5", says=('--weights "q5"', "q8"))
 
+    @unittest.skipIf(SANITIZED, TIMES_TOO_LONG)
     def test_by_the_clock(self):
         args = ("bench", "--shape", "e2e", *SHORT, "--batch", "1,3", "--speedups", "1.5,3", "--measure", "wall")
         lines = rows(self.good(*args, "--json").out)

@@ -15,7 +15,7 @@ from support import (E2E, MODEL, OK, PATIENCE, SANITIZED, USAGE, Case, copy_mode
                      started, write, write_csv, write_safetensors)
 
 N_ROWS = 60 if SANITIZED else 300
-N_E2E = 100 if SANITIZED else 1000
+N_E2E = 40 if SANITIZED else 1000
 
 
 class Resumable(Case):

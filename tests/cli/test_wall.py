@@ -8,8 +8,8 @@ import os
 import signal
 import time
 
-from support import (MODEL, OK, PATIENCE, TINY, USAGE, Case, good_json, main, read, rows, run, started, write,
-                     write_csv)
+from support import (MODEL, OK, PATIENCE, SANITIZED, TIMES_TOO_LONG, TINY, USAGE, Case, good_json, main, read, rows,
+                     run, started, write, write_csv)
 
 N_ROWS = 9
 LAYERS = [2, 4, 8, 14, 24]
@@ -200,6 +200,7 @@ class Cache(Wall):
         self.assertEqual(os.stat(path), os.stat(path))
         self.assertEqual((before.st_ino, before.st_mtime_ns), (os.stat(path).st_ino, os.stat(path).st_mtime_ns))
 
+    @unittest.skipIf(SANITIZED, TIMES_TOO_LONG)
     def test_what_a_file_is_for(self):
         self.summary()
         self.args[self.args.index("12")] = "11"  # lengths share a file up to the next power of two
@@ -245,6 +246,7 @@ class Cache(Wall):
             self.assertEqual([cost[name] for name in ("format", "key", "rows", "position", "layers")],
                              [good[name] for name in ("format", "key", "rows", "position", "layers")], content)
 
+    @unittest.skipIf(SANITIZED, TIMES_TOO_LONG)
     def test_no_place_for_it(self):
         file = write(self.path("file"), "")
         home = self.path("home")
@@ -260,6 +262,7 @@ class Cache(Wall):
         self.summary(env={"XDG_CACHE_HOME": "relative", "HOME": home})  # a relative one does not count
         self.assertEqual(len(os.listdir(os.path.join(home, ".cache", "skipdecode"))), 1)
 
+    @unittest.skipIf(SANITIZED, TIMES_TOO_LONG)
     def test_something_else_of_its_name(self):
         self.summary()
         path = self.files()[0]
