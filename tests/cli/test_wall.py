@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import time
+import unittest
 
 from support import (MODEL, OK, PATIENCE, SANITIZED, TIMES_TOO_LONG, TINY, USAGE, Case, good_json, main, read, rows,
                      run, started, write, write_csv)
